@@ -1,0 +1,46 @@
+"""Federated learning that is personal and Byzantine-robust, with FedCAP as its flagship method.
+
+The public surface is imported on first use, so that `import fedcap` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedcap import aggregators, attacks, methods
+    from fedcap.methods.equations import calibrate, customization_weights
+    from fedcap.registry import InputError
+    from fedcap.simulation import Experiment, Result
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Experiment": "fedcap.simulation",
+    "InputError": "fedcap.registry",
+    "Result": "fedcap.simulation",
+    "calibrate": "fedcap.methods.equations",
+    "customization_weights": "fedcap.methods.equations",
+}
+_ROOMS = ("aggregators", "attacks", "methods")
+
+__all__ = [
+    "Experiment",
+    "InputError",
+    "Result",
+    "__version__",
+    "aggregators",
+    "attacks",
+    "calibrate",
+    "customization_weights",
+    "methods",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"fedcap.{name}")
+    raise AttributeError(f"module 'fedcap' has no attribute {name!r}")

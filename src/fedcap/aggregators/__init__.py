@@ -1,0 +1,11 @@
+"""How a server turns an N×D matrix of updates into one update: one file per rule.
+
+`make(name, **options)` gives `rule(updates: Tensor[N, D], weights=None, malicious=0) -> Tensor[D]`.
+"""
+
+from fedcap.aggregators.base import Aggregator, registry
+
+names = registry.names
+make = registry.make
+
+__all__ = ["Aggregator", "make", "names", "registry"]

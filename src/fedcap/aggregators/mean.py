@@ -1,0 +1,29 @@
+"""The mean, weighted by sample counts: Σ_i n_i d_i / Σ_i n_i.
+
+Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
+AISTATS 2017. Breakdown: a single bad row moves it anywhere; it refuses rows that are not finite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcap.aggregators.base import Aggregator, registry
+
+
+@registry.register("mean")
+@dataclass(frozen=True)
+class Mean(Aggregator):
+    """The weighted mean of all updates: what FedAvg does, robust against nobody."""
+
+    def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
+        """Return the weighted mean of the rows."""
+        if not bool(updates.isfinite().all()):
+            raise ValueError("the mean takes finite rows only: remove those with NaN or infinity")
+        if weights is None:
+            return updates.mean(dim=0)
+        shares = weights.to(updates.device, torch.float64)
+        return (shares / shares.sum()).to(updates.dtype) @ updates

@@ -1,0 +1,12 @@
+"""What malicious clients do: one file per attack, matrix in, matrix out.
+
+`make(name, **options)` gives `attack(updates: Tensor[N, D], malicious: BoolTensor[N], generator=None)`,
+which returns a new N×D matrix with the malicious rows replaced and the others as they were.
+"""
+
+from fedcap.attacks.base import Attack, registry
+
+names = registry.names
+make = registry.make
+
+__all__ = ["Attack", "make", "names", "registry"]

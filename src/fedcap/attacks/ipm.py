@@ -1,0 +1,33 @@
+"""Inner product manipulation (IPM): send −ε times the benign mean, against the true direction.
+
+Reference: Xie, Koyejo, Gupta, "Fall of empires", UAI 2019. The mean over all N rows becomes
+(N − M(1 + ε)) / (N (N − M)) · Σ benign, which points backwards once ε > N/M − 1; ε = N by default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedcap.attacks.base import Attack, registry
+
+
+@registry.register("ipm")
+@dataclass(frozen=True)
+class IPM(Attack):
+    """Send −epsilon times the mean of the benign updates (epsilon = N by default)."""
+
+    uses_honest_updates: ClassVar[bool] = False
+
+    epsilon: Annotated[float, Field(gt=0)] | None = None
+
+    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return the one vector that all malicious clients send."""
+        # With no benign row to turn against, the attackers turn against their own.
+        against = updates if bool(malicious.all()) else updates[~malicious]
+        epsilon = len(updates) if self.epsilon is None else self.epsilon
+        return -epsilon * against.mean(dim=0)

@@ -1,0 +1,26 @@
+"""Label flipping (LF), an attack on data: every label becomes the next one, y ← (y + 1) mod C."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcap.attacks.base import Attack, registry
+
+
+@registry.register("label-flipping", "LF")
+@dataclass(frozen=True)
+class LabelFlipping(Attack):
+    """Train on labels moved by one, y ← (y + shift) mod C; the update is sent as it comes."""
+
+    shift: int = 1
+
+    def poison_labels(self, labels: Tensor, classes: int) -> Tensor:
+        """Return (labels + shift) mod classes."""
+        return (labels + self.shift) % classes
+
+    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Leave the updates as they are: the harm is already in them."""
+        return updates[malicious]

@@ -1,0 +1,62 @@
+"""A little is enough (LIE): hide within the spread of the updates, d ← μ − z_max · σ per coordinate.
+
+Reference: Baruch, Baruch, Goldberg, "A little is enough", NeurIPS 2019. Mean μ and (population)
+standard deviation σ are over all N participants' honest updates, the attackers' own included, and
+
+    s = ⌊N/2⌋ + 1 − M,    z_max = max { z : Φ(z) < (N − M − s) / (N − M) }.
+
+When the attackers hold half of the participants, s ≤ 0 and z_max is infinite: `lie-unbounded` then
+sends infinities, which any check for finite numbers stops and nothing else does, so a whole table row
+can rest on one such round. `lie` keeps the quantile half a client away from 0 and 1: always finite.
+
+Conventions differ: ByzFL's ALIE adds τ · σ with τ = 1.5; `z=-1.5` gives that here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedcap.attacks.base import Attack, registry
+
+
+@registry.register("lie", "a-little-is-enough", "alie")
+@dataclass(frozen=True)
+class LIE(Attack):
+    """Send mean − z · std of all updates, z just small enough to hide (or as given)."""
+
+    bounded: ClassVar[bool] = True
+
+    z: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+    def z_max(self, participants: int, malicious: int) -> float:
+        """Return the largest z that still hides among the benign updates."""
+        benign = participants - malicious
+        supporters = participants // 2 + 1 - malicious
+        quantile = (benign - supporters) / benign if benign else 1.0
+        if self.bounded:
+            margin = 1 / (2 * participants)
+            quantile = min(max(quantile, margin), 1 - margin)
+        if quantile >= 1:
+            return math.inf
+        return NormalDist().inv_cdf(quantile) if quantile > 0 else -math.inf
+
+    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return the one vector that all malicious clients send."""
+        z = self.z_max(len(updates), int(malicious.sum())) if self.z is None else self.z
+        std, mean = torch.std_mean(updates, dim=0, correction=0)
+        return mean - z * std
+
+
+@registry.register("lie-unbounded")
+@dataclass(frozen=True)
+class LIEUnbounded(LIE):
+    """LIE as printed: z_max is infinite once attackers hold half of the participants."""
+
+    bounded: ClassVar[bool] = False

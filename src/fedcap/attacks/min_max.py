@@ -1,0 +1,26 @@
+"""Min-Max: as far as possible while no further from any update than the two most distant ones are.
+
+max_γ such that max_i ‖mean + γ d_p − d_i‖ ≤ max_{i,j} ‖d_i − d_j‖   (Shejwalkar, Houmansadr, NDSS 2021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcap.attacks.base import registry
+from fedcap.attacks.perturbation import Geometry, PerturbationAttack
+
+
+@registry.register("min-max", "minmax")
+@dataclass(frozen=True)
+class MinMax(PerturbationAttack):
+    """Move the mean along −std until the farthest update is as far as the two farthest apart."""
+
+    def largest_gamma(self, geometry: Geometry) -> Tensor:
+        """Return the least, over i, of the positive roots of ‖c_i + γ p‖² = bound."""
+        bound = geometry.squared_distances().max()
+        slack = (bound - geometry.products.diagonal()).clamp_min(0)
+        roots = (geometry.along.square() + geometry.length * slack).sqrt() - geometry.along
+        return (roots / geometry.length).min()

@@ -1,0 +1,25 @@
+"""Min-Sum: as far as possible while the sum of squared distances stays within that of some update.
+
+max_γ such that Σ_i ‖mean + γ d_p − d_i‖² ≤ max_i Σ_j ‖d_i − d_j‖²   (Shejwalkar, Houmansadr, NDSS 2021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcap.attacks.base import registry
+from fedcap.attacks.perturbation import Geometry, PerturbationAttack
+
+
+@registry.register("min-sum", "minsum")
+@dataclass(frozen=True)
+class MinSum(PerturbationAttack):
+    """Move the mean along −std until it is as far from all updates together as the outermost one."""
+
+    def largest_gamma(self, geometry: Geometry) -> Tensor:
+        """Return the root of Σ_i ‖c_i‖² + N γ² ‖p‖² = bound (the c_i sum to zero)."""
+        bound = geometry.squared_distances().sum(dim=1).max()
+        slack = (bound - geometry.products.diagonal().sum()).clamp_min(0)
+        return (slack / (len(geometry.along) * geometry.length)).sqrt()

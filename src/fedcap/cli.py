@@ -1,0 +1,281 @@
+"""The command line: arguments to calls, and nothing else.
+
+Everything heavy is imported inside the commands, so that `fedcap --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from fedcap.registry import InputError
+
+if TYPE_CHECKING:
+    from fedcap.simulation import Experiment, Result
+
+app = typer.Typer(
+    name="fedcap",
+    help="Federated learning that stays accurate when clients' data differ and some are hostile.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes that train clients. [default: one per core]")
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"fedcap {version('fedcap')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where to save the table and the picture.")] = Path("fedcap-demo"),
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each run. [default: 30]")] = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take the two-minute tour: what attacks do to FedAvg, and what FedCAP does about it."""
+    from fedcap.experiments import demo as tour
+    from fedcap.progress import GridProgress
+    from fedcap.report.tables import DEMO_COLUMNS, DEMO_NOTES, DIVERGED_NOTE
+    from fedcap.training import make_pool
+
+    planned = tour.cells(seed, rounds)
+    with make_pool(workers) as pool, GridProgress(len(planned)) as progress:
+        results = []
+        for cell, result in tour.run(planned, pool, [progress]):
+            results.append((cell, result))
+            progress.cell_done()
+    tour.save(results, out)
+    table = tour.rows(results)
+    if as_json:
+        _print_json([row.to_dict() for row in table])
+        return
+    _print_table(
+        "Handwritten digits, 20 clients, 6 of them attack", DEMO_COLUMNS, [row.cells() for row in table]
+    )
+    typer.echo(DEMO_NOTES)
+    if any(row.fedavg_diverged for row in table):
+        typer.echo(DIVERGED_NOTE)
+    typer.echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/runs")
+
+
+@app.command()
+def run(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Data set. [default: digits]")] = None,
+    model: Annotated[str | None, typer.Option(help="Network, or module:function.")] = None,
+    method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
+    attack: Annotated[str | None, typer.Option(help="Attack, or none. [default: none]")] = None,
+    malicious: Annotated[
+        float | None, typer.Option(help="Share of malicious clients. [default: 0.3]")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed. [default: 0]")] = None,
+    workers: Workers = None,
+    eval_every: Annotated[int | None, typer.Option(help="Evaluate every so many rounds.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, … [default: cpu]")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. method.alpha=5. Repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's directory. [default: a new one in runs/]")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one method under one attack, and keep its records."""
+    from fedcap.progress import RunProgress
+    from fedcap.simulation.directory import load_experiment
+    from fedcap.simulation.experiment import Experiment, overlay, read_toml
+
+    flags = {
+        "dataset": dataset,
+        "model": model,
+        "method": method,
+        "attack": attack,
+        "malicious": malicious,
+        "rounds": rounds,
+        "seed": seed,
+        "eval_every": eval_every,
+        "device": device,
+    }
+    given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
+    for setting in settings or []:
+        given = overlay(given, _parse_setting(setting))
+    if resume is not None:
+        if file or given or out:
+            raise InputError("--resume continues a run as it was: only --workers and --json go with it")
+        experiment = load_experiment(resume)
+        out = resume
+    else:
+        experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
+        out = out or _new_directory(experiment)
+    if workers is not None:
+        experiment = experiment.model_copy(update={"workers": workers})
+    try:
+        result = experiment.run(out=out, observers=[RunProgress(experiment.rounds)])
+    except KeyboardInterrupt:
+        raise click.ClickException(f"interrupted: continue with fedcap run --resume {out}") from None
+    if as_json:
+        typer.echo(result.to_json())
+    else:
+        typer.echo(_summary(experiment, result, out))
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List methods, attacks, aggregators, data sets, partitions and models, each with a line."""
+    from fedcap import aggregators, attacks, data, methods, models
+    from fedcap.data import partitions
+
+    rooms: dict[str, Any] = {
+        "methods": methods.registry,
+        "attacks": attacks.registry,
+        "aggregators": aggregators.registry,
+        "data sets": data.registry,
+        "partitions": partitions.registry,
+        "models": models.registry,
+    }
+    found = {
+        room: {name: registry.summary(name) for name in registry.names()} for room, registry in rooms.items()
+    }
+    if as_json:
+        _print_json(found)
+        return
+    width = max(len(name) for names in found.values() for name in names)
+    for room, names in found.items():
+        typer.echo(typer.style(room, bold=True))
+        for name, line in names.items():
+            typer.echo(f"  {name:<{width}}  {line}")
+
+
+def _parse_setting(text: str) -> dict[str, Any]:
+    """Return `a.b=value` as nested settings; a value that is not TOML is taken as a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not all(key.split(".")):
+        raise InputError(f"--set {text}: expected KEY=VALUE, such as method.alpha=5")
+    parsed: Any
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    for part in reversed(key.strip().split(".")):
+        parsed = {part: parsed}
+    return parsed  # type: ignore[no-any-return]
+
+
+def _new_directory(experiment: Experiment) -> Path:
+    """Return a directory that no run has had: named by what runs, and when."""
+    names = (experiment.dataset.name, experiment.method.name, experiment.attack.name)
+    what = "-".join(Path(name).stem.replace(":", ".") for name in names)
+    path = Path("runs") / f"{what}-seed{experiment.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    count = 1
+    while path.exists():
+        count += 1
+        path = path.with_name(f"{path.name.split('+')[0]}+{count}")
+    return path
+
+
+def _summary(experiment: Experiment, result: Result, out: Path) -> str:
+    shared = "none" if result.tacc_shared is None else f"{result.tacc_shared:.1f}"
+    attackers = [client.id for client in result.clients if client.malicious]
+    attack = f"{experiment.attack.name}, {len(attackers)} of {len(result.clients)} clients malicious"
+    lines = [
+        f"{experiment.dataset.name} · {experiment.method.name} · {attack if attackers else 'no attack'}"
+        f" · seed {experiment.seed} · {result.rounds} rounds in {result.seconds:.1f} s",
+        f"  accuracy   {result.tacc:.1f} %  (shared {shared}, personal {result.tacc_personal:.1f};"
+        f" worst client {result.tacc_worst_client:.1f})",
+    ]
+    if result.diverged:
+        lines.append("  diverged   the model is no longer numbers; its accuracy means nothing")
+    if result.fpr is not None:
+        caught = [client for client in attackers if client in result.removed]
+        benign = len(result.removed) - len(caught)
+        when = (
+            ""
+            if result.rounds_to_removal is None
+            else f", on average in round {result.rounds_to_removal:.1f}"
+        )
+        found = f"{len(caught)} of {len(attackers)} attackers removed{when}; " if attackers else ""
+        lines.append(f"  detection  {found}{benign or 'no'} honest client{'s' * (benign != 1)} removed")
+    lines.append(f"  records    {out}")
+    return "\n".join(lines)
+
+
+def _print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def _print_table(title: str, columns: tuple[str, ...], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left")
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 110
+    console.print(table)
+
+
+def _fail(message: str, code: int) -> int:
+    typer.echo(f"fedcap: {' '.join(message.split())}", err=True)
+    return code
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; errors are one line, and the exit code says whose they are."""
+    sys.exit(_main(arguments))
+
+
+def _main(arguments: list[str] | None) -> int:
+    try:
+        code = app(arguments, standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except InputError as error:
+        return _fail(str(error), 2)
+    except click.UsageError as error:
+        hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
+        return _fail(error.format_message() + hint, 2)
+    except click.ClickException as error:
+        return _fail(error.format_message(), 1)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted", 1)
+    except Exception as error:
+        if os.environ.get("FEDCAP_DEBUG"):
+            raise
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        where = f" {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        return _fail(f"{type(error).__name__}{where}: {what} (FEDCAP_DEBUG=1 shows where)", 1)

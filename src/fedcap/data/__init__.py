@@ -1,0 +1,8 @@
+"""Data sets, and how they are split over clients."""
+
+from fedcap.data.base import Dataset, FederatedData, Source, federate, registry
+
+names = registry.names
+make = registry.make
+
+__all__ = ["Dataset", "FederatedData", "Source", "federate", "make", "names", "registry"]

@@ -1,0 +1,113 @@
+"""What a data set is, and how it becomes the data of many clients.
+
+A `Source` (digits, …) loads a `Dataset`: samples and labels. A partition says which samples each client
+has. `federate` deals them out and splits each client's share into a training and a test part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcap.data.partitions import Partition
+from fedcap.randomness import derive
+from fedcap.registry import InputError, Registry
+from fedcap.samples import Samples
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples of one task, nobody's yet."""
+
+    samples: Samples
+    class_names: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_names)
+
+    def digest(self) -> str:
+        """Return a hash of every sample and label."""
+        return digest(self.samples.x, self.samples.y)
+
+
+@dataclass(frozen=True)
+class FederatedData:
+    """The clients' data: client k trains on `train[k]` and is tested on `test[k]`."""
+
+    train: Sequence[Samples]
+    test: Sequence[Samples]
+    classes: int
+    data_hash: str
+    partition_hash: str
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.train[0].x.shape[1:])
+
+
+@dataclass(frozen=True)
+class Source(ABC):
+    """A data set that can be loaded, and how it is dealt out unless the user says otherwise."""
+
+    model: ClassVar[str]
+    """The network made for it."""
+    groups: ClassVar[Sequence[Sequence[int]]] = ()
+    """The classes of each group, for the partition of that name."""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Settings of an experiment on this data, unless the user gives others; `methods` holds those
+    of each method by name."""
+
+    partition: str | dict[str, Any] = "iid"
+    clients: int = 20
+    samples: int | None = None
+    """Samples per client, training and test together; as many as there are if not given."""
+    train_share: float = 0.75
+    """Share of a client's samples that it trains on."""
+
+    @abstractmethod
+    def load(self) -> Dataset:
+        """Return all samples."""
+
+
+registry: Registry[Source] = Registry("data set", "fedcap.data")
+
+
+def digest(*tensors: Tensor) -> str:
+    """Return a hash of the tensors' shapes and contents."""
+    sha = hashlib.sha256()
+    for tensor in tensors:
+        sha.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
+        sha.update(tensor.contiguous().numpy().tobytes())
+    return sha.hexdigest()
+
+
+def federate(
+    dataset: Dataset, partition: Partition, clients: int, samples: int | None, train_share: float, seed: int
+) -> FederatedData:
+    """Deal a data set out to clients and split each one's part; a function of the seed alone."""
+    shares = partition(dataset.samples.y, clients, samples, derive(seed, "partition"))
+    train: list[Samples] = []
+    test: list[Samples] = []
+    for client, share in enumerate(shares):
+        order = share[torch.randperm(len(share), generator=derive(seed, "split", client))]
+        count = round(train_share * len(order))
+        if not 0 < count < len(order):
+            raise InputError(
+                f"client {client} has {len(order)} samples: too few for a training and a test part"
+                f" (train_share {train_share:g})"
+            )
+        for part, where in ((train, order[:count]), (test, order[count:])):
+            part.append(Samples(dataset.samples.x[where], dataset.samples.y[where]))
+    return FederatedData(train, test, dataset.classes, dataset.digest(), digest(*shares))

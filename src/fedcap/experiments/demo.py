@@ -1,0 +1,78 @@
+"""The two-minute tour: what attacks do to FedAvg on the embedded digits, and what FedCAP does about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcap.report.figures import draw_demo
+from fedcap.report.tables import DemoRow, demo_markdown
+from fedcap.simulation import Experiment
+from fedcap.simulation.directory import write_aside
+from fedcap.simulation.loop import Observer
+from fedcap.simulation.record import Result
+from fedcap.training import Pool
+
+METHODS = ("local", "fedavg", "fedcap")
+ATTACKS = ("none", "sign-flipping", "lie", "min-max", "ipm")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the demo."""
+
+    method: str
+    attack: str
+    experiment: Experiment
+
+
+def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> list[Cell]:
+    """Return the runs of the demo: every method, without an attack and under each."""
+    given = {} if rounds is None else {"rounds": rounds}
+    return [
+        Cell(
+            method,
+            attack,
+            Experiment(method=method, attack=attack, malicious=malicious, seed=seed, **given),
+        )
+        for attack in ATTACKS
+        for method in METHODS
+    ]
+
+
+def run(
+    planned: Sequence[Cell], pool: Pool, observers: Sequence[Observer] = ()
+) -> Iterator[tuple[Cell, Result]]:
+    """Run the cells one after the other, handing out each result as it comes."""
+    for cell in planned:
+        yield cell, cell.experiment.run(pool=pool, observers=observers)
+
+
+def rows(results: Sequence[tuple[Cell, Result]]) -> list[DemoRow]:
+    """Return the demo's table: a row per attack."""
+    by_attack: dict[str, dict[str, Result]] = {}
+    for cell, result in results:
+        by_attack.setdefault(cell.attack, {})[cell.method] = result
+    return [
+        DemoRow.of(attack, local=found["local"], fedavg=found["fedavg"], fedcap=found["fedcap"])
+        for attack, found in by_attack.items()
+    ]
+
+
+def save(results: Sequence[tuple[Cell, Result]], out: Path) -> None:
+    """Write the table, the picture and every run's result and records into a directory."""
+    runs = out / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    for cell, result in results:
+        name = f"{cell.method}-{cell.attack}"
+        write_aside(runs / f"{name}.json", result.to_json().encode())
+        lines = "".join(record.to_json() + "\n" for record in result.history)
+        write_aside(runs / f"{name}.rounds.jsonl", lines.encode())
+    table = rows(results)
+    first = results[0][0].experiment
+    write_aside(out / "report.md", demo_markdown(table, first.rounds, first.malicious, first.seed).encode())
+    write_aside(out / "table.json", json.dumps([row.to_dict() for row in table], indent=2).encode())
+    ipm = {cell.method: result for cell, result in results if cell.attack == "ipm"}
+    draw_demo(table, ipm["fedavg"], ipm["fedcap"], out / "accuracy.png")

@@ -1,0 +1,142 @@
+"""What every method is: pure server steps over explicit state, and one step on the client.
+
+A round, whoever drives it (the simulation here, a federation elsewhere):
+
+    asked    = method.asks(state, ids)                     who must first send a request
+    dispatch = method.dispatch(state, ids, requests)       which models go to whom
+    trained  = method.train(client, received, personal)    on each client
+    state, verdict = method.aggregate(state, dispatch, uploads)
+
+The state is a dataclass of tensors, so that any method's state can be written to disk and read back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedcap.registry import Registry
+from fedcap.training import Layout, LocalClient, Trained
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """What the server sends: participant n receives the rows `rows[n]` of `models`."""
+
+    ids: Tensor
+    """N client ids."""
+    models: Tensor
+    """R×D."""
+    rows: Tensor
+    """N×k; all methods but those that send several models, or none, have k = 1."""
+    weights: Tensor | None = None
+    """N×P, if the models were mixed from a pool of P: how much of each went into whose."""
+
+    def received(self, ids: Tensor) -> Tensor:
+        """Return the model that each of the given participants received, as rows."""
+        at = torch.searchsorted(self.ids, ids)
+        return self.models[self.rows[at, 0].to(self.models.device)]
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """What came back and was admitted: a row per client, in ascending order of ids."""
+
+    ids: Tensor
+    """N client ids."""
+    updates: Tensor
+    """N×D."""
+    samples: Tensor
+    """N sample counts, as claimed and bounded."""
+    malicious: int = 0
+    """How many rows the server assumes to be malicious; rules that need a number use it."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def only(self, mask: Tensor) -> Uploads:
+        """Return the rows for which the mask holds."""
+        return Uploads(self.ids[mask], self.updates[mask], self.samples[mask], self.malicious)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the server found about this round's uploads."""
+
+    norms: Mapping[int, float]
+    """Length of each client's update as the server judges it."""
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Clients whose update did not count this round, and why."""
+    removed: Mapping[int, str] = field(default_factory=dict)
+    """Clients who are out for good, and why."""
+
+
+def norms_by_client(ids: Tensor, updates: Tensor) -> dict[int, float]:
+    """Return the length of each row, by client."""
+    lengths = torch.linalg.vector_norm(updates, dim=1)
+    return dict(zip(ids.tolist(), lengths.tolist(), strict=True))
+
+
+def drop_non_finite(uploads: Uploads) -> tuple[Uploads, dict[int, str]]:
+    """Return the rows that are numbers throughout, and a reason for each of the others."""
+    finite = uploads.updates.isfinite().all(dim=1).cpu()
+    refused = dict.fromkeys(uploads.ids[~finite].tolist(), "not finite")
+    return (uploads.only(finite) if refused else uploads), refused
+
+
+@dataclass(frozen=True)
+class Method(ABC, Generic[S]):
+    """A federated method; options are the fields of the dataclass that implements it."""
+
+    state_type: ClassVar[type[Any]]
+    """The dataclass of tensors that is the server's state."""
+    detects: ClassVar[bool] = False
+    """Whether the server removes clients it finds malicious."""
+    shares: ClassVar[bool] = True
+    """Whether anything goes to the server at all."""
+
+    @abstractmethod
+    def start(self, weights: Tensor, layout: Layout) -> S:
+        """Return the server's state before the first round; all clients start from `weights`."""
+
+    def asks(self, state: S, ids: Tensor) -> Tensor:
+        """Return which participants the server must ask for a request first, N flags."""
+        return torch.zeros(len(ids), dtype=torch.bool)
+
+    def request_start(self, state: S) -> Tensor:
+        """Return the model from which those asked train their request."""
+        raise TypeError(f"{type(self).__name__} asks nobody for a request")
+
+    @abstractmethod
+    def dispatch(self, state: S, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
+        """Return the models for these participants; `requests` has an update of each one asked."""
+
+    @abstractmethod
+    def aggregate(self, state: S, dispatch: Dispatch, uploads: Uploads) -> tuple[S, Verdict]:
+        """Return the state after the round, and what the server found."""
+
+    def request(self, client: LocalClient, start: Tensor) -> Tensor:
+        """On the client: return the update by which it asks for its first model."""
+        learner = client.learner(start)
+        client.fit(learner)
+        return learner.weights - start
+
+    def shared(self, received: Tensor) -> Tensor | None:
+        """On the client: return the model it has on receipt, before training."""
+        return received[0]
+
+    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+        """On the client: train from the model received; keep what came of it."""
+        learner = client.learner(received[0])
+        client.fit(learner)
+        return Trained(learner.weights - received[0], learner.weights)
+
+
+registry: Registry[Method[object]] = Registry("method", "fedcap.methods")

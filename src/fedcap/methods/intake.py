@@ -1,0 +1,85 @@
+"""The server's front door: what clients send, in whatever form, becomes a matrix the methods can trust.
+
+A row that is no vector of D real numbers is refused, with a reason; the claim to an absurd number of
+samples is bounded. Whether the numbers themselves are finite or plausible is for the method to judge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcap.methods.base import Uploads
+
+MEDIANS_BELIEVED = 10
+"""Sample counts are self-reported: one of more than this many medians is cut down to that."""
+
+LARGEST_CLAIM = 1e18
+"""Python's integers have no end; a claim beyond this one is taken as this."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What one client sent, unchecked."""
+
+    client: int
+    update: object
+    samples: object
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What was let in, and what was not or not as it came."""
+
+    uploads: Uploads
+    refused: dict[int, str]
+    bounded: dict[int, str]
+
+
+def _check(upload: Upload, size: int) -> tuple[Tensor, float] | str:
+    """Return the update and the claimed sample count, or what is wrong with them."""
+    update, samples = upload.update, upload.samples
+    if not isinstance(update, Tensor):
+        return f"not a tensor but {type(update).__name__}"
+    if not update.is_floating_point():
+        return f"dtype {str(update.dtype).removeprefix('torch.')}, not floating point"
+    if update.shape != (size,):
+        return f"shape {list(update.shape)}, not [{size}]"
+    if isinstance(samples, bool) or not isinstance(samples, int | float):
+        return f"sample count is {type(samples).__name__}, not a number"
+    if not 0 < samples < math.inf:
+        return f"claims {samples} samples"
+    return update, float(min(samples, LARGEST_CLAIM))
+
+
+def admit(
+    received: Sequence[Upload], size: int, malicious: int = 0, device: torch.device | str = "cpu"
+) -> Admission:
+    """Turn what clients sent into uploads of `size` weights each, sorted by client."""
+    refused: dict[int, str] = {}
+    rows: dict[int, Tensor] = {}
+    claims: dict[int, float] = {}
+    for upload in sorted(received, key=lambda upload: upload.client):
+        checked = _check(upload, size)
+        if isinstance(checked, str):
+            refused[upload.client] = checked
+        elif upload.client in rows:
+            refused[upload.client] = "sent twice in one round: the first counts"
+        else:
+            rows[upload.client], claims[upload.client] = checked
+    samples = torch.tensor(list(claims.values()), dtype=torch.float64)
+    limit = MEDIANS_BELIEVED * float(samples.median()) if rows else 0.0
+    bounded = {
+        client: f"claims {claim:.0f} samples, counted as {limit:.0f}"
+        for client, claim in claims.items()
+        if claim > limit
+    }
+    updates = torch.empty(len(rows), size, device=device)
+    for admitted, row in zip(updates, rows.values(), strict=True):
+        admitted.copy_(row)
+    ids = torch.tensor(list(rows), dtype=torch.long)
+    return Admission(Uploads(ids, updates, samples.clamp_max(limit), malicious), refused, bounded)

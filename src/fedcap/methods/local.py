@@ -1,0 +1,54 @@
+"""Local: every client trains alone and nothing is sent. The bar that working together must clear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcap.methods.base import Dispatch, Method, Uploads, Verdict, registry
+from fedcap.training import Layout, LocalClient, Trained
+
+
+@dataclass(frozen=True)
+class LocalState:
+    """A server that knows only how long a model is."""
+
+    nothing: Tensor
+    """0×D: the models it could send."""
+
+
+@registry.register("local")
+@dataclass(frozen=True)
+class Local(Method[LocalState]):
+    """Every client trains a model of its own, alone; nothing is shared."""
+
+    state_type: ClassVar[type[Any]] = LocalState
+    shares: ClassVar[bool] = False
+
+    def start(self, weights: Tensor, layout: Layout) -> LocalState:
+        """Return a state with nothing in it."""
+        return LocalState(weights.new_empty(0, layout.size))
+
+    def dispatch(self, state: LocalState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
+        """Send nothing to anybody."""
+        return Dispatch(ids, state.nothing, torch.empty(len(ids), 0, dtype=torch.long))
+
+    def shared(self, received: Tensor) -> Tensor | None:
+        """Return no model: none is received."""
+        return None
+
+    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+        """Train on from the client's own model."""
+        learner = client.learner(personal)
+        client.fit(learner)
+        return Trained(learner.weights - personal, learner.weights)
+
+    def aggregate(
+        self, state: LocalState, dispatch: Dispatch, uploads: Uploads
+    ) -> tuple[LocalState, Verdict]:
+        """Change nothing."""
+        return state, Verdict({})

@@ -1,0 +1,125 @@
+"""Names to things: every attack, rule, method, model, partition and data set is found here by name.
+
+A class registers itself with one decorator line and states its options as dataclass fields; `make`
+looks a name up (any case, aliases too, or `module:Class` for one's own), checks the options against
+the fields' types and builds it. A name or an option that does not exist answers with the nearest ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+C = TypeVar("C", bound="type[Any]")
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used; the message says what to do about it."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return "did you mean …? (known: …)" for a word that is not among the known ones."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+    return f"{hint}(known: {', '.join(known) or 'none'})"
+
+
+def validation_message(error: Any) -> str:
+    """Return the first complaint of a pydantic `ValidationError` as one line that quotes the value."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if first["type"] == "value_error":
+        return f"{place}: {message}" if place else str(message)
+    return f"{place} {message} (got {first['input']!r})"
+
+
+def load(reference: str) -> Any:
+    """Import `module:attribute`, the way a user names something of their own."""
+    module, _, attribute = reference.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(f"cannot import {module!r} of {reference!r}: {error}") from error
+    try:
+        return getattr(found, attribute)
+    except AttributeError:
+        public = (name for name in vars(found) if not name.startswith("_"))
+        raise InputError(f"{module!r} has no {attribute!r}: {nearest(attribute, public)}") from None
+
+
+class Registry(Generic[T]):
+    """The named things of one kind, such as "attack"; each is a class whose fields are its options."""
+
+    def __init__(self, kind: str, package: str | None = None) -> None:
+        self.kind = kind
+        self._package = package
+        self._classes: dict[str, Callable[..., T]] = {}
+        self._aliases: dict[str, str] = {}
+
+    def register(self, name: str, *aliases: str) -> Callable[[C], C]:
+        """Register the decorated class under a name and its aliases."""
+
+        def decorate(cls: C) -> C:
+            if name in self._classes:
+                raise ValueError(f"two {self.kind}s are called {name!r}")
+            self._classes[name] = cls
+            self._aliases |= {alias.lower(): name for alias in (name, *aliases)}
+            return cls
+
+        return decorate
+
+    def _discover(self) -> None:
+        """Import every module of the room once, so that a new file is all a new name takes."""
+        if self._package is None:
+            return
+        package = importlib.import_module(self._package)
+        self._package = None
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+
+    def names(self) -> list[str]:
+        """Return all names, in the order in which the files come."""
+        self._discover()
+        return list(self._classes)
+
+    def resolve(self, name: str) -> str:
+        """Return the canonical form of a name or alias; `module:Class` stands for itself."""
+        if ":" in name:
+            return name
+        self._discover()
+        try:
+            return self._aliases[name.lower().replace("_", "-")]
+        except KeyError:
+            raise InputError(
+                f"unknown {self.kind} {name!r}: {nearest(name.lower(), self._classes)}"
+            ) from None
+
+    def get(self, name: str) -> Callable[..., T]:
+        """Return the class behind a name."""
+        name = self.resolve(name)
+        return load(name) if ":" in name else self._classes[name]
+
+    def make(self, name: str, **options: Any) -> T:
+        """Build the named thing; its options are checked against the types of its fields."""
+        from pydantic import TypeAdapter, ValidationError
+
+        cls = self.get(name)
+        known = list(inspect.signature(cls).parameters)
+        for key in options:
+            if key not in known:
+                raise InputError(f"{self.kind} {name!r} has no option {key!r}: {nearest(key, known)}")
+        try:
+            return TypeAdapter(cls).validate_python(options)  # type: ignore[arg-type]
+        except ValidationError as error:
+            raise InputError(f"{self.kind} {name!r}: {validation_message(error)}") from None
+
+    def summary(self, name: str) -> str:
+        """Return the first line of the named thing's docstring."""
+        return (inspect.getdoc(self.get(name)) or "").partition("\n")[0]

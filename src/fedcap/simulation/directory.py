@@ -1,0 +1,189 @@
+"""A run's directory: config.toml, provenance.json, rounds.jsonl, checkpoint.safetensors, result.json.
+
+Every file is written aside and renamed, but rounds.jsonl, which grows by a line per round. A round's
+line is on disk before a checkpoint that includes it, so whatever moment a run was killed at, the
+checkpoint and the lines up to its round are whole; later lines are dropped and played again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+from dataclasses import fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Any, Self
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+
+from fedcap.registry import InputError
+from fedcap.simulation.experiment import Experiment, read_toml
+from fedcap.simulation.loop import Simulation
+from fedcap.simulation.record import Result, RoundRecord
+from fedcap.simulation.toml import to_toml
+
+CONFIG, PROVENANCE, ROUNDS = "config.toml", "provenance.json", "rounds.jsonl"
+CHECKPOINT, RESULT = "checkpoint.safetensors", "result.json"
+PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")
+FREE_TO_CHANGE = ("workers",)
+"""Settings that a resumed run may have other than when it began: no result depends on them."""
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file so that, whatever happens, its path holds the old content or the new."""
+    aside = path.with_name(f".{path.name}.partial")
+    with open(aside, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+
+
+class RunDirectory:
+    """Keeps a run's records and checkpoints, and puts an interrupted run back where it stood."""
+
+    def __init__(self, path: Path, experiment: Experiment) -> None:
+        self.path = path
+        self._experiment = experiment
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Claim the directory: for this experiment, and for this process alone."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / ".lock", "w")
+        except OSError as error:
+            raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InputError(f"another process is running in {self.path}") from None
+        try:
+            self._claim()
+        except BaseException:
+            self._lock.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._lock is not None
+        self._lock.close()
+
+    def _claim(self) -> None:
+        config = self.path / CONFIG
+        settings = self._experiment.settings()
+        if config.exists():
+            if _identity(Experiment(**read_toml(config)).settings()) != _identity(settings):
+                raise InputError(
+                    f"{self.path} holds another run: give another --out, or continue that run with"
+                    f" --resume {self.path}"
+                )
+        elif any(entry.name != ".lock" for entry in self.path.iterdir() if entry.name[-8:] != ".partial"):
+            raise InputError(f"{self.path} holds files that are not a run's: give another --out")
+        else:
+            write_aside(config, to_toml(settings).encode())
+
+    def started(self, simulation: Simulation) -> None:
+        """Put an interrupted run back where its last checkpoint left it."""
+        provenance = self.path / PROVENANCE
+        facts = _provenance(simulation)
+        if provenance.exists():
+            known = json.loads(provenance.read_text())
+            for key in ("data_hash", "partition_hash"):
+                if known[key] != facts[key]:
+                    raise InputError(
+                        f"{self.path} cannot be resumed: its {key.removesuffix('_hash')} has changed"
+                    )
+        else:
+            write_aside(provenance, json.dumps(facts, indent=2).encode())
+        done = self._restore(simulation)
+        lines = self._lines()[:done]
+        simulation.history[:] = [RoundRecord.from_json(line) for line in lines]
+        write_aside(self.path / ROUNDS, "".join(line + "\n" for line in lines).encode())
+
+    def _lines(self) -> list[str]:
+        rounds = self.path / ROUNDS
+        return rounds.read_text().splitlines() if rounds.exists() else []
+
+    def _restore(self, simulation: Simulation) -> int:
+        """Load the last checkpoint, if there is one, and return how many rounds it has seen."""
+        checkpoint = self.path / CHECKPOINT
+        if not checkpoint.exists():
+            return 0
+        with safe_open(checkpoint, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            done = int(file.metadata()["round"])
+        simulation.personal.copy_(tensors.pop("personal"))
+        simulation.has_trained.copy_(tensors.pop("has_trained"))
+        kept = {
+            field.name: tensors[f"state.{field.name}"].to(getattr(simulation.state, field.name).device)
+            for field in fields(simulation.method.state_type)
+        }
+        simulation.state = simulation.method.state_type(**kept)
+        return done
+
+    def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
+        """Write the round's line, then, every so often, a checkpoint."""
+        with open(self.path / ROUNDS, "a") as file:
+            file.write(record.to_json() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if record.round % simulation.experiment.checkpoint_every == 0 or simulation.finished:
+            write_aside(self.path / CHECKPOINT, _checkpoint(simulation))
+
+    def finished(self, result: Result) -> None:
+        """Write the result."""
+        write_aside(self.path / RESULT, result.to_json().encode())
+
+
+def load_result(path: Path | str) -> Result:
+    """Read a finished run's result and records back from its directory."""
+    path = Path(path)
+    try:
+        rounds = (path / ROUNDS).read_text().splitlines()
+        return Result.from_json((path / RESULT).read_text(), [RoundRecord.from_json(line) for line in rounds])
+    except FileNotFoundError:
+        raise InputError(f"{path} holds no finished run") from None
+
+
+def load_experiment(path: Path | str) -> Experiment:
+    """Read back the experiment that a directory holds."""
+    path = Path(path)
+    if not (path / CONFIG).exists():
+        raise InputError(f"{path} holds no run to resume: there is no {CONFIG} in it")
+    return Experiment(**read_toml(path / CONFIG))
+
+
+def _identity(settings: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in settings.items() if key not in FREE_TO_CHANGE}
+    return json.loads(json.dumps(kept))  # type: ignore[no-any-return]
+
+
+def _checkpoint(simulation: Simulation) -> bytes:
+    state = simulation.state
+    tensors = {f"state.{field.name}": getattr(state, field.name) for field in fields(state)}
+    tensors |= {"personal": simulation.personal, "has_trained": simulation.has_trained}
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return save(plain, metadata={"round": str(simulation.round)})
+
+
+def _provenance(simulation: Simulation) -> dict[str, Any]:
+    return {
+        "versions": {
+            **{package: version(package) for package in PACKAGES},
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "threads": torch.get_num_threads(),
+        },
+        "seed": simulation.experiment.seed,
+        "data_hash": simulation.data.data_hash,
+        "partition_hash": simulation.data.partition_hash,
+        "weights": simulation.layout.size,
+        "clients": len(simulation.data),
+        "malicious": sorted(simulation.malicious),
+    }

@@ -1,0 +1,23 @@
+"""Local training on flat weight vectors, and the pool of workers that trains many clients."""
+
+from fedcap.training.bench import Bench, Job, LocalClient, Performed, Trained, Trainer
+from fedcap.training.fit import SGD, Learner, fit
+from fedcap.training.network import Layout, Network, initial_weights
+from fedcap.training.pool import Pool, make_pool
+
+__all__ = [
+    "SGD",
+    "Bench",
+    "Job",
+    "Layout",
+    "Learner",
+    "LocalClient",
+    "Network",
+    "Performed",
+    "Pool",
+    "Trained",
+    "Trainer",
+    "fit",
+    "initial_weights",
+    "make_pool",
+]

@@ -1,0 +1,74 @@
+"""The one local training loop: mini-batch SGD of one or several learners over a client's samples.
+
+A `Learner` is a weight vector and what its step follows: the cross-entropy, with or without a proximal
+pull towards an anchor, L(w) + pull/2 · ‖w − anchor‖². `fit` lets every learner take its step on each
+mini-batch in turn; FedCAP's pair is a personal learner followed by the shared one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedcap.samples import Samples
+from fedcap.training.network import Network
+
+
+@dataclass(frozen=True)
+class SGD:
+    """How a client trains in one round."""
+
+    lr: float = 0.01
+    epochs: int = 5
+    batch_size: int = 10
+    shuffle: bool = True
+    """Draw a new order each epoch, rather than keep the samples as they come."""
+    drop_last: bool = True
+    """Leave out a last batch that is short, unless it is the only one."""
+
+    def batches(self, count: int, generator: torch.Generator) -> Iterator[Tensor | slice]:
+        """Yield what selects each mini-batch of each epoch, out of `count` samples."""
+        full = count // self.batch_size * self.batch_size
+        end = full if self.drop_last and full else count
+        for _ in range(self.epochs):
+            order = torch.randperm(count, generator=generator) if self.shuffle else None
+            for start in range(0, end, self.batch_size):
+                batch = slice(start, min(start + self.batch_size, end))
+                yield batch if order is None else order[batch]
+
+
+class Learner:
+    """Weights under training: a network holding them, and an optional anchor that pulls them back."""
+
+    def __init__(
+        self, network: Network, weights: Tensor, anchor: Tensor | None = None, pull: float = 0.0
+    ) -> None:
+        self.network = network
+        self.weights = network.weights
+        self.weights.copy_(weights)
+        trainable = network.layout.trainable
+        self._moved = self.weights[:trainable]
+        self._anchor = None if anchor is None or pull == 0 else anchor[:trainable]
+        self._pull = pull
+
+    def step(self, x: Tensor, y: Tensor, lr: float) -> None:
+        """Take one SGD step on a mini-batch."""
+        gradient = self.network.gradient.zero_()
+        functional.cross_entropy(self.network.module(x), y).backward()  # type: ignore[no-untyped-call]
+        if self._anchor is not None:
+            gradient.add_(self._moved - self._anchor, alpha=self._pull)
+        self._moved.add_(gradient, alpha=-lr)
+
+
+def fit(learners: Sequence[Learner], samples: Samples, sgd: SGD, generator: torch.Generator) -> None:
+    """Train the learners in place, each on the same mini-batches, in the order given."""
+    for learner in learners:
+        learner.network.module.train()
+    for batch in sgd.batches(len(samples), generator):
+        x, y = samples.x[batch], samples.y[batch]
+        for learner in learners:
+            learner.step(x, y, sgd.lr)

@@ -1,0 +1,93 @@
+"""Any `nn.Module` as a function of one flat weight vector.
+
+`Network` moves a module's weights into one vector (and their gradients into another), so that an SGD
+step, an update or a whole model is one operation on D numbers. The vector holds the trainable
+parameters first, then what is carried along but not trained: frozen parameters and floating-point
+buffers, such as the running statistics of a batch norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one named tensor of the module lies in the flat vector."""
+
+    name: str
+    shape: torch.Size
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a module's tensors lie in its flat vector of `size` weights."""
+
+    slots: tuple[Slot, ...]
+    trainable: int
+    """How many of the weights SGD moves; they come first."""
+    size: int
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """Return the layout of a module's weights."""
+        slots: list[Slot] = []
+        stop = trainable = 0
+        for name, tensor, learns in _weights(module):
+            start, stop = stop, stop + tensor.numel()
+            slots.append(Slot(name, tensor.shape, start, stop))
+            trainable = stop if learns else trainable
+        return cls(tuple(slots), trainable, stop)
+
+    @property
+    def last_layer(self) -> slice:
+        """The columns of the last module that has trainable weights of its own: the classifier."""
+        trained = [slot for slot in self.slots if slot.stop <= self.trainable]
+        owner = trained[-1].name.rpartition(".")[0]
+        own = [slot for slot in trained if slot.name.rpartition(".")[0] == owner]
+        return slice(own[0].start, own[-1].stop)
+
+
+def _weights(module: nn.Module) -> list[tuple[str, Tensor, bool]]:
+    """List a module's weights as (name, tensor, learns), the learning ones first."""
+    parameters = [(name, p, p.requires_grad) for name, p in module.named_parameters()]
+    buffers = [(name, b, False) for name, b in module.named_buffers() if b.is_floating_point()]
+    return sorted([*parameters, *buffers], key=lambda weight: not weight[2])
+
+
+class Network:
+    """A module whose weights are views of one flat vector, `weights`, and their gradients of another."""
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        self.module = module.to(device)
+        self.layout = Layout.of(module)
+        if self.layout.trainable == 0:
+            raise ValueError(f"{type(module).__name__} has no weights to train")
+        self.weights = torch.empty(self.layout.size, device=device)
+        self.gradient = torch.zeros(self.layout.trainable, device=device)
+        for slot, (_, tensor, learns) in zip(self.layout.slots, _weights(module), strict=True):
+            view = self.weights[slot.start : slot.stop].view(slot.shape)
+            view.copy_(tensor.detach())
+            tensor.data = view
+            if learns:
+                tensor.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
+
+    def logits(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Return the outputs for inputs x under the given weights, without training."""
+        self.weights.copy_(weights)
+        self.module.eval()
+        with torch.no_grad():
+            return self.module(x)  # type: ignore[no-any-return]
+
+
+def initial_weights(build: Callable[[], nn.Module], seed: int) -> Tensor:
+    """Return the flat weights of a freshly built module, a function of the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Network(build()).weights
