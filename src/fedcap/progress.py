@@ -53,7 +53,8 @@ class RunProgress:
 
     def finished(self, result: Result) -> None:
         """Take the line away."""
-        self._progress.stop()
+        if self._task is not None:
+            self._progress.stop()
 
 
 class GridProgress:
@@ -70,7 +71,8 @@ class GridProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._live:
+            self._progress.stop()
 
     def started(self, simulation: Simulation) -> None:
         """Name the run."""

@@ -129,8 +129,8 @@ class Method(ABC, Generic[S]):
         return learner.weights - start
 
     def shared(self, received: Tensor) -> Tensor | None:
-        """On the client: return the model it has on receipt, before training."""
-        return received[0]
+        """On the client: return the model it has on receipt, before training; none if none came."""
+        return received[0] if len(received) else None
 
     def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
         """On the client: train from the model received; keep what came of it."""

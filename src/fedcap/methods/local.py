@@ -37,10 +37,6 @@ class Local(Method[LocalState]):
         """Send nothing to anybody."""
         return Dispatch(ids, state.nothing, torch.empty(len(ids), 0, dtype=torch.long))
 
-    def shared(self, received: Tensor) -> Tensor | None:
-        """Return no model: none is received."""
-        return None
-
     def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
         """Train on from the client's own model."""
         learner = client.learner(personal)

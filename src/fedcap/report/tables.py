@@ -43,7 +43,7 @@ class DemoRow:
     def cells(self) -> list[str]:
         """Return the row as text, a string per column."""
         return [
-            self.attack,
+            "no attack" if self.attack == "none" else self.attack,
             f"{self.local:.1f}",
             f"{self.fedavg:.1f}{' †' if self.fedavg_diverged else ''}",
             f"{self.fedavg_ft:.1f}",

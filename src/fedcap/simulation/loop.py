@@ -20,7 +20,6 @@ from fedcap.data import FederatedData
 from fedcap.methods.base import Dispatch
 from fedcap.methods.intake import Upload, admit
 from fedcap.randomness import derive, derived_seed
-from fedcap.registry import InputError
 from fedcap.samples import Samples
 from fedcap.simulation.experiment import Experiment
 from fedcap.simulation.record import (
@@ -30,10 +29,11 @@ from fedcap.simulation.record import (
     Result,
     RoundRecord,
     Seconds,
+    finite,
     removals,
     summarise,
 )
-from fedcap.training import Bench, Job, Layout, Performed, Pool, initial_weights, make_pool
+from fedcap.training import Bench, Job, Performed, Pool, fresh_network, make_pool
 
 
 class Observer(Protocol):
@@ -82,9 +82,8 @@ class Simulation:
         self.malicious = experiment.roster(len(self.data))
         self.history: list[RoundRecord] = []
         build = models.builder(experiment.model_name, self.data.shape, self.data.classes)
-        self.layout = Layout.of(build())
-        weights = initial_weights(build, derived_seed(experiment.seed, "weights"))
-        weights = weights.to(experiment.device)
+        network = fresh_network(build, derived_seed(experiment.seed, "weights"), experiment.device)
+        self.layout, weights = network.layout, network.weights
         self.state: Any = self.method.start(weights, self.layout)
         self.personal = weights.repeat(len(self.data), 1)
         """What each client has after its own training, K×D; the common weights before."""
@@ -160,7 +159,7 @@ class Simulation:
             participants=ids.tolist(),
             asked=sorted([*requests, *request_faults]),
             accuracy=accuracy,
-            norms=verdict.norms,
+            norms=finite(dict(verdict.norms)),
             weights_entropy=_mean_entropy(dispatch.weights),
             refused={**request_faults, **admission.refused, **verdict.refused},
             bounded=admission.bounded,
@@ -281,6 +280,7 @@ class Simulation:
         return _accuracy(
             {k: done for k, done in found.items() if k not in self.malicious},
             [len(samples) for samples in self.data.test],
+            self.method.shares,
         )
 
     def _bytes(self, dispatch: Dispatch, asked: int) -> int:
@@ -304,26 +304,28 @@ def _realised(sent: Tensor, malicious: Tensor) -> Realised | None:
     cosine = torch.nn.functional.cosine_similarity(rows, mean[None]).mean()
     length = torch.linalg.vector_norm(rows, dim=1).mean()
     benign = torch.linalg.vector_norm(mean)
-    return Realised(float(length), float(benign), float(cosine))
+    return Realised(*finite([float(length), float(benign), float(cosine)]))
 
 
-def _accuracy(found: Mapping[int, Performed], sizes: Sequence[int]) -> Accuracy:
-    shares_nothing = all(done.shared_correct is None for done in found.values())
-    totals = {"shared": 0, "personal": 0}
-    clients = {}
+def _accuracy(found: Mapping[int, Performed], sizes: Sequence[int], shares: bool) -> Accuracy:
+    """Turn counts into percent; whoever lacks one of the two models counts with the other."""
+    shared, personal = {}, {}
     for client, done in sorted(found.items()):
-        shared, personal = done.shared_correct, done.personal_correct
-        personal = shared if personal is None else personal
-        shared = personal if shared is None else shared
-        if shared is None or personal is None:
-            shared = personal = 0
-        totals["shared"] += shared
-        totals["personal"] += personal
-        percent = 100 / sizes[client]
-        clients[client] = ClientAccuracy(None if shares_nothing else shared * percent, personal * percent)
-    percent = 100 / sum(sizes[client] for client in found)
+        counts = (done.shared_correct, done.personal_correct)
+        shared[client], personal[client] = (
+            next((count for count in order if count is not None), 0) for order in (counts, counts[::-1])
+        )
+    total = sum(sizes[client] for client in found)
     return Accuracy(
-        None if shares_nothing else totals["shared"] * percent, totals["personal"] * percent, clients
+        100 * sum(shared.values()) / total if shares else None,
+        100 * sum(personal.values()) / total,
+        {
+            client: ClientAccuracy(
+                100 * shared[client] / sizes[client] if shares else None,
+                100 * personal[client] / sizes[client],
+            )
+            for client in shared
+        },
     )
 
 
@@ -339,15 +341,14 @@ def run(
     if pool is None:
         with make_pool(experiment.workers, experiment.device) as own:
             return run(experiment, out, own, observers)
-    if out is not None:
-        with RunDirectory(Path(out), experiment) as directory:
-            return _play(Simulation(experiment, pool), [directory, *observers])
-    return _play(Simulation(experiment, pool), observers)
+    simulation = Simulation(experiment, pool)
+    if out is None:
+        return _play(simulation, observers)
+    with RunDirectory(Path(out), experiment) as directory:
+        return _play(simulation, [directory, *observers])
 
 
 def _play(simulation: Simulation, observers: Sequence[Observer]) -> Result:
-    if len(simulation.malicious) == len(simulation.data):
-        raise InputError("no benign client is left to be served")
     for observer in observers:
         observer.started(simulation)
     while not simulation.finished:

@@ -2,7 +2,7 @@
 
 from fedcap.training.bench import Bench, Job, LocalClient, Performed, Trained, Trainer
 from fedcap.training.fit import SGD, Learner, fit
-from fedcap.training.network import Layout, Network, initial_weights
+from fedcap.training.network import Layout, Network, fresh_network
 from fedcap.training.pool import Pool, make_pool
 
 __all__ = [
@@ -18,6 +18,6 @@ __all__ = [
     "Trained",
     "Trainer",
     "fit",
-    "initial_weights",
+    "fresh_network",
     "make_pool",
 ]

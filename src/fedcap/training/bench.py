@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedcap.randomness import derived_seed
 from fedcap.samples import Samples
 from fedcap.training.fit import SGD, Learner, fit
-from fedcap.training.network import Network
+from fedcap.training.network import Network, fresh_network
 
 EVALUATION_BATCH = 4096
 
@@ -119,7 +119,7 @@ class Bench:
 
     def _network(self, index: int) -> Network:
         while len(self._networks) <= index:
-            self._networks.append(Network(self.build(), self.device))
+            self._networks.append(fresh_network(self.build, 0, self.device))
         return self._networks[index]
 
     def _each_network(self) -> Iterator[Network]:

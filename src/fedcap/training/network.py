@@ -86,8 +86,8 @@ class Network:
             return self.module(x)  # type: ignore[no-any-return]
 
 
-def initial_weights(build: Callable[[], nn.Module], seed: int) -> Tensor:
-    """Return the flat weights of a freshly built module, a function of the seed alone."""
+def fresh_network(build: Callable[[], nn.Module], seed: int, device: str = "cpu") -> Network:
+    """Return a freshly built network: a function of the seed alone, and no global state is touched."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Network(build()).weights
+        return Network(build(), device)

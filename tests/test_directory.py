@@ -1,0 +1,202 @@
+"""A run's directory: whatever moment it is killed at, nothing is lost and the bits are the same."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import fedcap
+from fedcap.cli import main
+from fedcap.simulation.directory import load_experiment, load_result
+from fedcap.simulation.record import RoundRecord
+
+SETTINGS = {
+    "attack": {"name": "min-max"},
+    "rounds": 4,
+    "participation": 0.6,
+    "training": {"lr": 0.05, "epochs": 1},
+    "workers": 1,
+}
+
+KILLED_AT_A_WRITE = """
+import json, os, signal, sys
+import fedcap
+from fedcap.cli import main
+from fedcap.simulation import directory
+
+left = int(sys.argv[2])
+fsync = os.fsync
+
+def fsync_or_die(descriptor):
+    global left
+    left -= 1
+    if left == 0:  # the power goes while the last bytes are on their way
+        os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 7))
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(descriptor)
+
+directory.os.fsync = fsync_or_die
+fedcap.Experiment(**json.loads(sys.argv[3])).run(out=sys.argv[1])
+"""
+
+
+def state(directory: Path) -> tuple[dict[str, object], dict[str, torch.Tensor], list[RoundRecord]]:
+    """Return all that a run leaves behind, but for times."""
+    result = json.loads((directory / "result.json").read_text())
+    del result["seconds"], result["seconds_server"]
+    lines = (directory / "rounds.jsonl").read_text().splitlines()
+    records = [json.loads(line) | {"seconds": None} for line in lines]
+    return result, load_file(directory / "checkpoint.safetensors"), records  # type: ignore[return-value]
+
+
+def assert_same(one: Path, other: Path) -> None:
+    (result, tensors, records), (result2, tensors2, records2) = state(one), state(other)
+    assert result == result2
+    assert records == records2
+    assert tensors.keys() == tensors2.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, tensors2[name]), name
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never interrupted."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    fedcap.Experiment(**SETTINGS).run(out=path)
+    return path
+
+
+# The writes of a run: config, provenance, rounds.jsonl, then a line and a checkpoint per round, the result.
+@pytest.mark.parametrize("write", [1, 3, 4, 5, 8, 12])
+def test_a_run_killed_inside_any_write_ends_with_the_same_bits(
+    whole: Path, tmp_path: Path, write: int
+) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        KILLED_AT_A_WRITE,
+        str(tmp_path / "run"),
+        str(write),
+        json.dumps(SETTINGS),
+    ]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    fedcap.Experiment(**SETTINGS).run(out=tmp_path / "run")
+    assert_same(tmp_path / "run", whole)
+
+
+def test_a_run_killed_in_mid_round_with_workers_ends_with_the_same_bits(whole: Path, tmp_path: Path) -> None:
+    settings = [f"--set={key}={json.dumps(value)}" for key, value in SETTINGS.items() if key != "training"]
+    settings += ["--set=training.lr=0.05", "--set=training.epochs=1", "--set=attack=min-max"]
+    command = [
+        sys.executable,
+        "-c",
+        "from fedcap.cli import main; main()",
+        "run",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    settings = [
+        setting for setting in settings if not setting.startswith(("--set=attack={", "--set=workers"))
+    ]
+    process = subprocess.Popen([*command, *settings, "--workers", "2"], stdout=subprocess.DEVNULL)
+    while not (tmp_path / "run" / "checkpoint.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    load_experiment(tmp_path / "run").run(out=tmp_path / "run")
+    assert_same(tmp_path / "run", whole)
+
+
+def test_checkpoints_may_be_rarer_than_rounds(whole: Path, tmp_path: Path) -> None:
+    settings = {**SETTINGS, "checkpoint_every": 3}
+    command = [sys.executable, "-c", KILLED_AT_A_WRITE, str(tmp_path / "run"), "9", json.dumps(settings)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    fedcap.Experiment(**settings).run(out=tmp_path / "run")
+    assert_same(tmp_path / "run", whole)
+
+
+def test_everything_is_written_and_can_be_read_back(whole: Path) -> None:
+    names = {entry.name for entry in whole.iterdir()}
+    assert names == {
+        ".lock",
+        "checkpoint.safetensors",
+        "config.toml",
+        "provenance.json",
+        "result.json",
+        "rounds.jsonl",
+    }
+    experiment = load_experiment(whole)
+    assert experiment.settings() == fedcap.Experiment(**SETTINGS).settings()
+    config = tomllib.loads((whole / "config.toml").read_text())
+    assert config["method"]["alpha"] == 5
+    assert config["training"]["batch_size"] == 10
+    provenance = json.loads((whole / "provenance.json").read_text())
+    assert provenance["malicious"] == sorted(experiment.roster(20))
+    assert provenance["versions"]["torch"] == torch.__version__
+    result = load_result(whole)
+    assert result.rounds == 4
+    assert [record.round for record in result.history] == [1, 2, 3, 4]
+    assert result.tacc == max(result.tacc_shared or 0, result.tacc_personal)
+
+
+def test_a_finished_run_is_not_run_again(whole: Path) -> None:
+    before = (whole / "checkpoint.safetensors").stat().st_mtime_ns
+    load_experiment(whole).run(out=whole)
+    assert (whole / "checkpoint.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_directory_with_another_run_is_refused(whole: Path) -> None:
+    with pytest.raises(fedcap.InputError, match="holds another run"):
+        fedcap.Experiment(**SETTINGS, seed=1).run(out=whole)
+    workers = fedcap.Experiment(**{**SETTINGS, "workers": 2})
+    assert workers.run(out=whole).rounds == 4  # no result depends on the workers
+
+
+def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(fedcap.InputError, match="not a run's"):
+        fedcap.Experiment(**SETTINGS).run(out=tmp_path)
+
+
+def test_two_processes_cannot_share_a_directory(whole: Path) -> None:
+    import fcntl
+
+    with open(whole / ".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(fedcap.InputError, match="another process"):
+            load_experiment(whole).run(out=whole)
+
+
+def test_a_run_whose_data_changed_is_refused(whole: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for entry in whole.iterdir():
+        (copy / entry.name).write_bytes(entry.read_bytes())
+    provenance = json.loads((copy / "provenance.json").read_text())
+    (copy / "provenance.json").write_text(json.dumps(provenance | {"data_hash": "0"}))
+    with pytest.raises(fedcap.InputError, match="data has changed"):
+        load_experiment(copy).run(out=copy)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".checkpoint.safetensors.partial").symlink_to("/dev/full")
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "--out", str(run), "--rounds=2", "--workers=1", "--set=training.epochs=1"])
+    assert stop.value.code == 1
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert len(error.strip().splitlines()) == 1
+    assert len((run / "rounds.jsonl").read_text().splitlines()) == 1  # what was written is there

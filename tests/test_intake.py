@@ -1,0 +1,201 @@
+"""The server's front door: no upload breaks a round, whatever it is; what is let in can be trusted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedcap.methods import make
+from fedcap.methods.base import Uploads
+from fedcap.methods.intake import LARGEST_CLAIM, MEDIANS_BELIEVED, Upload, admit
+from fedcap.training import Layout
+
+SIZE = 4
+GOOD = torch.tensor([1.0, -2.0, 3.0, 0.5])
+
+
+def with_one(update: object = GOOD, samples: object = 10):
+    """Admit one doubtful client, 7, among three good ones."""
+    return admit([*(Upload(k, GOOD * k, 10) for k in (1, 2, 3)), Upload(7, update, samples)], SIZE)
+
+
+def assert_refused(admission, reason: str):
+    assert admission.uploads.ids.tolist() == [1, 2, 3]
+    assert torch.equal(admission.uploads.updates, torch.stack([GOOD, GOOD * 2, GOOD * 3]))
+    assert list(admission.refused) == [7]
+    assert reason in admission.refused[7]
+
+
+def test_good_uploads_become_a_matrix_sorted_by_client():
+    admission = admit([Upload(5, GOOD * 5, 50), Upload(0, GOOD, 20), Upload(3, GOOD * 3, 30.5)], SIZE, 2)
+    uploads = admission.uploads
+    assert uploads.ids.tolist() == [0, 3, 5]
+    assert torch.equal(uploads.updates, torch.stack([GOOD, GOOD * 3, GOOD * 5]))
+    assert uploads.samples.tolist() == [20.0, 30.5, 50.0]
+    assert uploads.malicious == 2
+    assert admission.refused == {}
+    assert admission.bounded == {}
+
+
+def test_an_empty_list_is_an_empty_matrix():
+    admission = admit([], SIZE)
+    assert len(admission.uploads) == 0
+    assert admission.uploads.updates.shape == (0, SIZE)
+    assert admission.uploads.samples.shape == (0,)
+
+
+def test_what_is_admitted_no_longer_shares_memory_with_what_was_sent():
+    sent = GOOD.clone()
+    admission = admit([Upload(0, sent, 1)], SIZE)
+    sent.zero_()
+    assert torch.equal(admission.uploads.updates[0], GOOD)
+
+
+# --- The row
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_rows_that_are_not_finite_are_for_the_method_to_judge(bad: float):
+    row = torch.tensor([1.0, bad, 0.0, 0.0])
+    admission = with_one(row)
+    assert admission.refused == {}
+    assert torch.equal(admission.uploads.updates[3].nan_to_num(9), row.nan_to_num(9))
+    assert not admission.uploads.updates[3].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_floating_point_numbers_are_converted(dtype: torch.dtype):
+    admission = with_one(GOOD.to(dtype))
+    assert admission.refused == {}
+    assert admission.uploads.updates.dtype == torch.float32
+    assert torch.equal(admission.uploads.updates[3], GOOD)
+
+
+def test_a_number_too_large_for_single_precision_is_not_finite_afterwards():
+    admission = with_one(torch.full((SIZE,), 1e300, dtype=torch.float64))
+    assert admission.uploads.updates[3].isinf().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.bool, torch.complex64])
+def test_a_row_that_is_not_of_real_numbers_is_refused(dtype: torch.dtype):
+    assert_refused(with_one(torch.ones(SIZE).to(dtype)), str(dtype).removeprefix("torch."))
+
+
+@pytest.mark.parametrize("shape", [(SIZE - 1,), (SIZE + 1,), (0,), (), (1, SIZE), (SIZE, 1), (2, 2)])
+def test_a_row_of_another_shape_is_refused(shape: tuple[int, ...]):
+    assert_refused(with_one(torch.ones(shape)), f"shape {list(shape)}, not [{SIZE}]")
+
+
+@pytest.mark.parametrize("update", [None, [1.0] * SIZE, np.ones(SIZE, dtype=np.float32), "weights", b"\x80"])
+def test_what_is_no_tensor_is_refused(update: object):
+    assert_refused(with_one(update), f"not a tensor but {type(update).__name__}")
+
+
+@pytest.mark.parametrize(
+    "row", [GOOD.to_sparse(), torch.empty(SIZE, device="meta")], ids=["sparse", "without storage"]
+)
+def test_a_row_stored_in_an_unusual_way_does_not_break_the_round(row: torch.Tensor):
+    assert with_one(row).uploads.ids.tolist()[:3] == [1, 2, 3]
+
+
+def test_a_row_that_drags_its_gradient_along_does_not_break_the_round():
+    admission = with_one(GOOD.clone().requires_grad_())
+    assert admission.uploads.ids.tolist()[:3] == [1, 2, 3]
+    assert not admission.uploads.updates.requires_grad
+
+
+# --- The claim
+
+
+@pytest.mark.parametrize("samples", [0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf])
+def test_a_claim_that_is_no_positive_finite_number_is_refused(samples: float):
+    assert_refused(with_one(samples=samples), f"claims {samples} samples")
+
+
+@pytest.mark.parametrize("samples", [True, "100", None, [10], 1 + 2j])
+def test_a_claim_that_is_no_number_is_refused(samples: object):
+    assert_refused(with_one(samples=samples), f"{type(samples).__name__}, not a number")
+
+
+def test_an_absurdly_negative_claim_is_refused():
+    assert_refused(with_one(samples=-(10**5000)), "samples")
+
+
+@pytest.mark.parametrize(
+    "samples", [101, 10**9, 1e300, 10**400, 10**5000], ids=["101", "1e9", "1e300", "10**400", "10**5000"]
+)
+def test_a_claim_far_above_the_median_is_bounded_and_told(samples: float):
+    admission = with_one(samples=samples)
+    assert admission.refused == {}
+    assert admission.uploads.samples.tolist() == [10, 10, 10, 10 * MEDIANS_BELIEVED]
+    assert list(admission.bounded) == [7]
+    assert "counted as 100" in admission.bounded[7]
+
+
+def test_a_claim_of_just_the_bound_is_believed():
+    admission = with_one(samples=10 * MEDIANS_BELIEVED)
+    assert admission.bounded == {}
+    assert admission.uploads.samples[3] == 10 * MEDIANS_BELIEVED
+
+
+def test_a_single_absurd_claim_stays_finite():
+    admission = admit([Upload(0, GOOD, 10**400)], SIZE)
+    assert admission.uploads.samples.tolist() == [LARGEST_CLAIM]
+
+
+# --- Twice the same client
+
+
+def test_of_two_uploads_of_one_client_the_first_counts():
+    admission = admit([Upload(2, GOOD, 5), Upload(1, GOOD, 6), Upload(2, -GOOD, 9)], SIZE)
+    assert admission.uploads.ids.tolist() == [1, 2]
+    assert torch.equal(admission.uploads.updates[1], GOOD)
+    assert admission.uploads.samples.tolist() == [6.0, 5.0]
+    assert "twice" in admission.refused[2]
+
+
+# --- FedAvg behind the door
+
+
+def start(method):
+    return method.start(torch.zeros(SIZE), Layout.of(nn.Linear(3, 1)))
+
+
+def played(rows: torch.Tensor, samples: list[float]):
+    method = make("fedavg")
+    ids = torch.arange(len(rows))
+    state = start(method)
+    dispatch = method.dispatch(state, ids, {})
+    return state, method.aggregate(
+        state, dispatch, Uploads(ids, rows, torch.tensor(samples, dtype=torch.float64))
+    )
+
+
+def test_fedavg_moves_by_the_mean_weighted_with_sample_counts():
+    _, (after, verdict) = played(torch.stack([GOOD, 5 * GOOD]), [30, 10])
+    np.testing.assert_allclose(after.model.numpy(), 2 * GOOD.numpy(), rtol=1e-6)
+    assert verdict.refused == {}
+    assert verdict.norms[0] == pytest.approx(float(GOOD.norm()))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_fedavg_drops_rows_that_are_not_finite_and_says_so(bad: float):
+    rows = torch.stack([GOOD, GOOD.clone(), 3 * GOOD])
+    rows[1, 2] = bad
+    _, (after, verdict) = played(rows, [10, 1e6, 10])
+    np.testing.assert_allclose(after.model.numpy(), 2 * GOOD.numpy(), rtol=1e-6)
+    assert verdict.refused == {1: "not finite"}
+    assert verdict.removed == {}
+
+
+def test_fedavg_keeps_its_state_when_nobody_is_left():
+    before, (after, verdict) = played(torch.full((2, SIZE), math.nan), [1, 1])
+    assert after is before
+    assert sorted(verdict.refused) == [0, 1]
+    before, (after, verdict) = played(torch.empty(0, SIZE), [])
+    assert after is before
+    assert verdict.norms == {}

@@ -1,0 +1,330 @@
+"""Who has which samples: the defining property of each partition, and the errors for what cannot be met."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+import torch
+
+from fedcap import data
+from fedcap.data import federate, partitions
+from fedcap.data.base import Dataset
+from fedcap.registry import InputError
+from fedcap.samples import Samples
+from fedcap.simulation import Experiment
+
+OPTIONS = {
+    "iid": {},
+    "pathological": {},
+    "groups": {"groups": ((0, 1, 2), (3, 4, 5), (6, 7, 8, 9))},
+    "dirichlet": {},
+}
+
+
+def labels_of(classes: int, each: int) -> torch.Tensor:
+    return torch.arange(classes).repeat(each)
+
+
+def deal(name: str, labels: torch.Tensor, clients: int, samples: int | None = None, seed: int = 0, **options):
+    generator = torch.Generator().manual_seed(seed)
+    return partitions.make(name, **options)(labels, clients, samples, generator)
+
+
+def counts(labels: torch.Tensor, share: torch.Tensor) -> Counter[int]:
+    return Counter(labels[share].tolist())
+
+
+# --- What all partitions promise
+
+
+def test_every_partition_is_tested_here():
+    assert set(OPTIONS) == set(partitions.names())
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(("clients", "samples"), [(2, 30), (10, 20), (30, 10)])
+def test_no_sample_is_given_twice(name: str, clients: int, samples: int):
+    labels = labels_of(10, 100)
+    shares = deal(name, labels, clients, samples, **OPTIONS[name])
+    given = torch.cat(shares)
+    assert len(shares) == clients
+    assert len(given.unique()) == len(given)
+    assert given.min() >= 0
+    assert given.max() < len(labels)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_shares_are_a_function_of_the_generator(name: str):
+    labels = labels_of(10, 100)
+    first, again, other = (deal(name, labels, 6, 24, seed, **OPTIONS[name]) for seed in (0, 0, 1))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_global_random_state_plays_no_part(name: str):
+    labels = labels_of(10, 100)
+    before = torch.get_rng_state()
+    first = deal(name, labels, 6, 24, **OPTIONS[name])
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng():
+        torch.manual_seed(99)
+        again = deal(name, labels, 6, 24, **OPTIONS[name])
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+# --- IID
+
+
+@pytest.mark.parametrize(("clients", "samples", "each"), [(4, None, 250), (7, None, 142), (10, 30, 30)])
+def test_iid_clients_all_have_the_same_number_of_samples(clients: int, samples: int | None, each: int):
+    shares = deal("iid", labels_of(10, 100), clients, samples)
+    assert [len(share) for share in shares] == [each] * clients
+
+
+def test_iid_clients_have_every_class_about_alike():
+    labels = labels_of(5, 1000)
+    for share in deal("iid", labels, 5):
+        found = counts(labels, share)
+        assert all(150 < found[label] < 250 for label in range(5))
+
+
+@pytest.mark.parametrize(("clients", "samples", "numbers"), [(5, 30, (150, 100)), (101, None, (101, 100))])
+def test_iid_tells_what_it_would_need(clients: int, samples: int | None, numbers: tuple[int, int]):
+    with pytest.raises(InputError) as error:
+        deal("iid", labels_of(10, 10), clients, samples)
+    assert all(re.search(rf"\b{number}\b", str(error.value)) for number in numbers)
+
+
+# --- Pathological
+
+
+@pytest.mark.parametrize("classes_per_client", [1, 2, 3, 10])
+@pytest.mark.parametrize("clients", [3, 10, 20])
+def test_pathological_clients_have_exactly_k_classes_evenly(classes_per_client: int, clients: int):
+    labels = labels_of(10, 300)
+    shares = deal("pathological", labels, clients, 60, classes_per_client=classes_per_client)
+    for share in shares:
+        assert sorted(counts(labels, share).values()) == [60 // classes_per_client] * classes_per_client
+
+
+@pytest.mark.parametrize("clients", [5, 10, 13, 20])
+def test_every_class_goes_to_as_many_clients_as_any_other_give_or_take_one(clients: int):
+    labels = labels_of(10, 300)
+    shares = deal("pathological", labels, clients, 20)
+    holders = Counter(label for share in shares for label in counts(labels, share))
+    assert max(holders[k] for k in range(10)) - min(holders[k] for k in range(10)) <= 1
+
+
+def test_pathological_spreads_what_does_not_divide_by_one():
+    labels = labels_of(10, 300)
+    for share in deal("pathological", labels, 10, 20, classes_per_client=3):
+        assert sorted(counts(labels, share).values()) == [6, 7, 7]
+
+
+def test_pathological_takes_as_many_as_there_are_unless_told():
+    labels = labels_of(10, 30)
+    shares = deal("pathological", labels, 10)
+    assert [len(share) for share in shares] == [30] * 10
+
+
+def test_pathological_tells_how_many_samples_of_a_class_are_missing():
+    with pytest.raises(InputError, match=r"class [01] has 20 samples too few"):
+        deal("pathological", labels_of(2, 40), 3, 40)
+
+
+def test_pathological_tells_that_there_are_not_as_many_classes():
+    with pytest.raises(InputError, match=r"3 classes per client.* only 2"):
+        deal("pathological", labels_of(2, 40), 3, 6, classes_per_client=3)
+
+
+def test_pathological_refuses_more_clients_than_it_has_samples_for():
+    with pytest.raises(InputError):
+        deal("pathological", labels_of(2, 10), 100)
+
+
+def test_pathological_refuses_fewer_samples_than_classes_per_client():
+    with pytest.raises(InputError):
+        deal("pathological", labels_of(10, 10), 4, 1, classes_per_client=2)
+
+
+# --- Groups
+
+
+@pytest.mark.parametrize("dominant", [0.0, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("samples", [50, 100])
+def test_group_clients_have_their_share_from_the_groups_classes(dominant: float, samples: int):
+    labels = labels_of(10, 400)
+    groups = ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
+    shares = deal("groups", labels, 8, samples, groups=groups, dominant=dominant)
+    own = round(dominant * samples)
+    for client, share in enumerate(shares):
+        found = counts(labels, share)
+        assert sum(found.values()) == samples
+        mine = sum(found[label] for label in groups[client % 2])
+        # The rest is from all ten classes alike, give or take one, and five of them are the group's own.
+        rest = samples - own
+        assert own + 5 * (rest // 10) <= mine <= own + 5 * -(-rest // 10)
+
+
+def test_groups_may_overlap_and_differ_in_size():
+    labels = labels_of(6, 200)
+    groups = ((0, 1), (1, 2, 3, 4))
+    shares = deal("groups", labels, 4, 60, groups=groups, dominant=1.0)
+    for client, share in enumerate(shares):
+        group = groups[client % 2]
+        assert counts(labels, share) == {label: 60 // len(group) for label in group}
+
+
+def test_groups_tell_how_many_samples_of_a_class_are_missing():
+    with pytest.raises(InputError, match=r"class 0 has 10 samples too few"):
+        deal("groups", labels_of(2, 40), 1, 50, groups=((0,),), dominant=1.0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [((), "needs its groups"), (((0, 1), (2, 9)), "class 9; there are 4"), (((-1,),), "class -1")],
+)
+def test_groups_must_name_classes_that_exist(groups: tuple[tuple[int, ...], ...], message: str):
+    with pytest.raises(InputError, match=message):
+        deal("groups", labels_of(4, 40), 2, 10, groups=groups)
+
+
+def test_a_group_without_classes_is_refused():
+    with pytest.raises(InputError):
+        deal("groups", labels_of(4, 40), 2, 10, groups=((0, 1), ()))
+
+
+def test_a_class_named_twice_in_a_group_costs_no_samples():
+    shares = deal("groups", labels_of(4, 40), 2, 10, groups=((0, 0, 1),))
+    assert [len(share) for share in shares] == [10, 10]
+
+
+# --- Dirichlet
+
+
+def skew(labels: torch.Tensor, shares: list[torch.Tensor]) -> float:
+    """Mean share of a client's commonest class."""
+    return sum(max(counts(labels, share).values()) / len(share) for share in shares) / len(shares)
+
+
+def test_a_smaller_beta_makes_clients_differ_more():
+    labels = labels_of(10, 200)
+    found = [
+        sum(skew(labels, deal("dirichlet", labels, 10, seed=seed, beta=beta)) for seed in range(5)) / 5
+        for beta in (0.1, 1.0, 10.0, 1000.0)
+    ]
+    assert found[0] > found[1] > found[2] > found[3]
+    assert found[0] > 0.4
+    assert found[3] < 0.13
+
+
+@pytest.mark.parametrize("smallest", [1, 8, 40])
+def test_the_smallest_dirichlet_client_has_what_is_asked(smallest: int):
+    shares = deal("dirichlet", labels_of(10, 100), 10, beta=0.3, smallest=smallest)
+    assert min(len(share) for share in shares) >= smallest
+
+
+def test_dirichlet_deals_out_every_sample():
+    for beta in (0.2, 5.0):
+        shares = deal("dirichlet", labels_of(7, 33), 5, beta=beta)
+        assert sorted(torch.cat(shares).tolist()) == list(range(7 * 33))
+
+
+def test_samples_caps_what_a_dirichlet_client_keeps():
+    free = deal("dirichlet", labels_of(10, 100), 10)
+    capped = deal("dirichlet", labels_of(10, 100), 10, 50)
+    assert [len(share) for share in capped] == [min(50, len(share)) for share in free]
+    assert all(set(c.tolist()) <= set(f.tolist()) for c, f in zip(capped, free, strict=True))
+
+
+def test_an_impossible_dirichlet_tells_the_numbers():
+    with pytest.raises(InputError) as error:
+        deal("dirichlet", labels_of(2, 10), 4, smallest=6, tries=20)
+    assert all(re.search(rf"\b{number}\b", str(error.value)) for number in (20, 4, 6))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dirichlet", {"beta": 0}),
+        ("dirichlet", {"smallest": 0}),
+        ("groups", {"dominant": 1.2}),
+        ("pathological", {"classes_per_client": 0}),
+    ],
+)
+def test_options_outside_their_range_are_refused(name: str, options: dict[str, float]):
+    with pytest.raises(InputError, match=next(iter(options))):
+        partitions.make(name, **options)
+
+
+# --- Training and test parts
+
+
+def numbered(classes: int, each: int) -> Dataset:
+    """A data set whose every input is its own number."""
+    labels = labels_of(classes, each)
+    x = torch.arange(len(labels), dtype=torch.float32)[:, None]
+    return Dataset(Samples(x, labels), tuple(map(str, range(classes))))
+
+
+def test_training_and_test_parts_have_no_sample_in_common():
+    federated = federate(numbered(4, 50), partitions.make("iid"), 5, 20, 0.75, seed=0)
+    assert [len(part) for part in federated.train] == [15] * 5
+    assert [len(part) for part in federated.test] == [5] * 5
+    everything = torch.cat([part.x for part in (*federated.train, *federated.test)]).flatten()
+    assert len(everything.unique()) == 100
+    for part in (*federated.train, *federated.test):
+        assert torch.equal(part.y, part.x.flatten().long() % 4)
+
+
+def test_federating_is_a_function_of_the_seed():
+    first, again, other = (
+        federate(numbered(4, 50), partitions.make("pathological"), 4, 20, 0.5, seed) for seed in (3, 3, 4)
+    )
+    assert first.partition_hash == again.partition_hash != other.partition_hash
+    assert first.data_hash == again.data_hash == other.data_hash
+    for parts in ("train", "test"):
+        for a, b in zip(getattr(first, parts), getattr(again, parts), strict=True):
+            assert torch.equal(a.x, b.x)
+            assert torch.equal(a.y, b.y)
+
+
+def test_a_client_with_too_few_samples_to_split_is_an_error_that_names_it():
+    with pytest.raises(InputError, match="client 0 has 1 samples"):
+        federate(numbered(4, 10), partitions.make("iid"), 5, 1, 0.75, seed=0)
+
+
+def test_digits_are_1797_images_of_ten_classes_between_minus_one_and_one():
+    dataset = data.make("digits").load()
+    assert dataset.samples.x.shape == (1797, 1, 8, 8)
+    assert (dataset.samples.x.min(), dataset.samples.x.max()) == (-1, 1)
+    assert dataset.samples.y.unique().tolist() == list(range(10))
+    assert dataset.classes == 10
+
+
+def test_digits_go_to_20_clients_with_44_training_and_36_test_samples_each():
+    federated = Experiment(dataset="digits").load_data()
+    assert [len(part) for part in federated.train] == [44] * 20
+    assert [len(part) for part in federated.test] == [36] * 20
+    assert federated.shape == (1, 8, 8)
+
+
+def test_digits_clients_have_four_fifths_from_their_groups_classes():
+    groups = (range(5), range(5, 10), range(0, 10, 2), range(1, 10, 2))
+    federated = Experiment(dataset="digits", seed=1).load_data()
+    for client in range(20):
+        labels = torch.cat([federated.train[client].y, federated.test[client].y]).tolist()
+        mine = sum(label in groups[client % 4] for label in labels)
+        # 64 of 80 by right, and the group's part of 16 spread over ten classes, one or two of each.
+        assert 64 + 5 <= mine <= 64 + 10
+
+
+@pytest.mark.parametrize(
+    "options", [{"clients": 1}, {"samples": 1}, {"train_share": 1.0}, {"train_share": 0}]
+)
+def test_digits_options_outside_their_range_are_refused(options: dict[str, float]):
+    with pytest.raises(InputError, match=next(iter(options))):
+        data.make("digits", **options)

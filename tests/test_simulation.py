@@ -1,0 +1,250 @@
+"""The round loop: what a run promises about its seeds, its clients, its records and hostile rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedcap
+from fedcap.methods import fedcap as method_file
+from fedcap.simulation.loop import Simulation
+from fedcap.simulation.record import Result, RoundRecord
+from fedcap.training.pool import SerialPool, make_pool
+
+SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
+TIMES = ("seconds", "seconds_server")
+
+
+def small(**settings: object) -> fedcap.Experiment:
+    return fedcap.Experiment(**{**SMALL, **settings})
+
+
+def without_times(result: Result) -> dict[str, object]:
+    return {key: value for key, value in json.loads(result.to_json()).items() if key not in TIMES}
+
+
+HOSTILE = """
+from dataclasses import dataclass
+import torch
+from fedcap.attacks import Attack
+
+@dataclass(frozen=True)
+class Hostile(Attack):
+    '''Sends one value in every weight.'''
+    value: float = 0.0
+
+    def craft(self, updates, malicious, generator):
+        return torch.full_like(updates[malicious], self.value)
+"""
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run with two clients that send one value in every weight: an attack of the user's own."""
+    (tmp_path / "hostile_rows.py").write_text(HOSTILE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def run(value: float, method: str = "fedcap", workers: int = 1) -> Result:
+        attack = {"name": "hostile_rows:Hostile", "value": value, "clients": [3, 7]}
+        return small(method=method, attack=attack, workers=workers, training={"lr": 0.2, "epochs": 4}).run()
+
+    return run
+
+
+@pytest.mark.parametrize("method", ["fedcap", "fedavg", "local"])
+def test_same_seed_gives_the_same_result_and_another_seed_another(method: str) -> None:
+    first, second = (small(method=method, attack="ipm").run() for _ in range(2))
+    assert without_times(first) == without_times(second)
+    assert without_times(small(method=method, attack="ipm", seed=1).run()) != without_times(first)
+
+
+def test_result_does_not_depend_on_the_number_of_workers() -> None:
+    experiment = small(attack="min-max", participation=0.6)
+    alone = experiment.run()
+    with make_pool(2) as pool:
+        together = experiment.run(pool=pool)
+    assert without_times(alone) == without_times(together)
+    for one, two in zip(alone.history, together.history, strict=True):
+        assert one.norms == two.norms
+
+
+def test_global_random_state_is_neither_used_nor_changed() -> None:
+    torch.manual_seed(1)
+    first = small().run()
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(1), after)
+    torch.manual_seed(2)
+    assert without_times(small().run()) == without_times(first)
+
+
+def test_attackers_are_drawn_by_the_seed_or_as_named() -> None:
+    rosters = {small(attack="ipm", seed=seed).roster(20) for seed in range(8)}
+    assert all(len(roster) == 6 for roster in rosters)
+    assert len(rosters) > 4
+    assert small(attack={"name": "ipm", "clients": [1, 5, 9]}).roster(20) == {1, 5, 9}
+    assert small().roster(20) == frozenset()
+    assert len(fedcap.Experiment(attack="ipm").roster(36)) == 10  # 0.3 of 36, rounded down
+
+
+def test_removed_clients_are_neither_selected_nor_trained_again() -> None:
+    result = small(rounds=6, attack={"name": "model-replacement", "scale": 200}, participation=0.7).run()
+    assert result.removed
+    for client, removal in result.removed.items():
+        for record in result.history[removal.round :]:
+            assert client not in record.participants
+            assert client not in record.norms
+        assert client in result.history[removal.round - 1].participants
+
+
+def test_newcomers_are_asked_once_the_pools_are_filled() -> None:
+    history = small(participation=0.5, rounds=5, eval_every=5).run().history
+    assert history[0].asked == []
+    for last, record in pairwise(history):
+        assert record.asked == sorted(set(record.participants) - set(last.participants))
+        assert len(record.participants) == 10
+
+
+def test_requests_cost_bytes_and_models_are_counted_both_ways() -> None:
+    simulation = Simulation(small(participation=0.5), SerialPool())
+    record = simulation.play()
+    assert record.bytes == 4 * 13_706 * 2 * 10
+    record = simulation.play()
+    assert record.bytes == 4 * 13_706 * 2 * (10 + len(record.asked))
+    assert small(method="local").run().bytes_per_round == 0
+
+
+def test_evaluation_does_not_change_the_run() -> None:
+    often = small(participation=0.5, attack="lie").run()
+    seldom = small(participation=0.5, attack="lie", eval_every=4).run()
+    assert [record.accuracy is None for record in seldom.history] == [True, True, True, False]
+    assert often.tacc == seldom.tacc
+    assert often.history[-1].norms == seldom.history[-1].norms
+
+
+def test_last_round_is_always_evaluated() -> None:
+    assert small(rounds=3, eval_every=2).run().history[-1].accuracy is not None
+
+
+def test_accuracy_counts_every_benign_client_and_nobody_else() -> None:
+    result = small(attack="lie", participation=0.3, rounds=2).run()
+    accuracy = result.history[-1].accuracy
+    assert accuracy is not None
+    malicious = {client.id for client in result.clients if client.malicious}
+    assert set(accuracy.clients) == set(range(20)) - malicious
+    mean = sum(client.personal for client in accuracy.clients.values()) / len(accuracy.clients)
+    assert result.tacc_personal == pytest.approx(mean)  # all clients have 36 test samples
+    assert result.tacc == max(result.tacc_shared or 0, result.tacc_personal)
+
+
+def test_clients_that_never_trained_are_tested_with_the_model_they_receive() -> None:
+    simulation = Simulation(small(participation=0.1, rounds=1, method="fedavg"), SerialPool())
+    accuracy = simulation.play().accuracy
+    assert accuracy is not None
+    outside = [k for k in range(20) if not simulation.has_trained[k]]
+    assert outside
+    assert all(accuracy.clients[k].personal == accuracy.clients[k].shared for k in outside)
+
+
+def test_local_shares_nothing_and_no_attack_reaches_it() -> None:
+    attacked, quiet = (small(method="local", attack=attack).run() for attack in ("ipm", "none"))
+    assert attacked.tacc_shared is None
+    assert attacked.fpr is None
+    for client in attacked.clients:
+        if not client.malicious:
+            assert client.personal == quiet.clients[client.id].personal
+
+
+@pytest.mark.parametrize("attack", [a for a in fedcap.attacks.names() if a != "label-flipping"])
+def test_every_attack_on_updates_says_what_it_realised(attack: str) -> None:
+    for record in small(attack=attack, method="fedavg", rounds=2).run().history:
+        assert record.attack is not None
+        assert record.attack.length is not None
+        assert record.attack.length > 0
+    expected = {"ipm": -1.0, "sign-flipping": None}.get(attack)
+    if expected is not None:
+        assert record.attack.cosine == pytest.approx(expected, abs=1e-4)
+
+
+def test_label_flipping_poisons_the_attackers_training_labels_only() -> None:
+    simulation = Simulation(small(attack="LF"), SerialPool())
+    trained_on = simulation._training_data(simulation.data)
+    for client, (mine, true) in enumerate(zip(trained_on, simulation.data.train, strict=True)):
+        shift = 1 if client in simulation.malicious else 0
+        assert torch.equal(mine.y, (true.y + shift) % 10)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+def test_fedcap_removes_rows_that_are_not_numbers_or_absurd_and_goes_on(
+    hostile: Callable[..., Result], value: float
+) -> None:
+    result = hostile(value)
+    assert {client: removal.round for client, removal in result.removed.items()} == {3: 1, 7: 1}
+    assert not result.diverged
+    assert result.tacc > 30
+    assert result.history[0].norms[3] is None
+    for record in result.history:
+        assert RoundRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_fedavg_refuses_rows_that_are_not_numbers_and_goes_on(
+    hostile: Callable[..., Result], value: float
+) -> None:
+    result = hostile(value, "fedavg")
+    for record in result.history:
+        assert record.refused == {3: "not finite", 7: "not finite"}
+    assert not result.diverged
+    assert RoundRecord.from_json(record.to_json()) == record
+
+
+def test_rows_of_zeros_do_no_harm(hostile: Callable[..., Result]) -> None:
+    result = hostile(0.0)
+    assert not result.removed
+    assert result.tacc > 30
+
+
+def test_a_claim_to_a_billion_samples_is_bounded_and_written_down() -> None:
+    result = small(attack={"name": "lie", "claim": 10**9, "clients": [2]}).run()
+    assert result.history[0].bounded == {2: "claims 1000000000 samples, counted as 440"}
+
+
+def test_a_diverged_run_says_so() -> None:
+    result = small(method="fedavg", attack={"name": "ipm", "epsilon": 1e6}, rounds=8).run()
+    assert result.diverged
+    assert json.loads(result.to_json())["diverged"] is True
+
+
+def test_detection_is_scored_over_all_clients() -> None:
+    result = small(rounds=3, attack={"name": "model-replacement", "scale": 1000}).run()
+    assert (result.dacc, result.fpr, result.fnr) == (100, 0, 0)
+    assert result.rounds_to_removal == 1
+    missed = small(rounds=2, attack="lie").run()
+    assert (missed.dacc, missed.fpr, missed.fnr) == (70, 0, 100)
+    assert missed.rounds_to_removal is None
+    assert small(rounds=2).run().fnr is None
+    assert small(rounds=2, method="fedavg", attack="ipm").run().dacc is None
+
+
+def test_a_run_whose_clients_are_all_removed_ends_with_what_they_hold() -> None:
+    result = small(method={"name": "fedcap", "t_norm": 1e-6}).run()
+    assert len(result.removed) == 20
+    assert result.history[-1].participants == []
+    assert result.tacc_shared == result.tacc_personal
+
+
+@pytest.mark.parametrize("row", method_file.ABLATION)
+def test_every_row_of_the_ablation_runs(row: str) -> None:
+    result = small(method={"name": "fedcap", **method_file.ABLATION[row]}, attack="ipm").run()
+    assert (result.history[-1].weights_entropy is None) == (row == "personal")
+
+
+def test_personal_training_alone_is_the_same_as_fedavg_with_personal_models() -> None:
+    options = method_file.ABLATION["personal"]
+    ditto = small(method={"name": "fedcap", **options, "lambda_": 0.0}).run()
+    assert ditto.tacc_shared == pytest.approx(small(method="fedavg").run().tacc_shared or 0, abs=0.2)
