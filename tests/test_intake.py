@@ -111,7 +111,7 @@ def test_a_row_that_drags_its_gradient_along_does_not_break_the_round():
 # --- The claim
 
 
-@pytest.mark.parametrize("samples", [0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("samples", [0, 0.0, -1, -0.5, math.nan, math.inf])
 def test_a_claim_that_is_no_positive_finite_number_is_refused(samples: float):
     assert_refused(with_one(samples=samples), f"claims {samples} samples")
 
@@ -121,8 +121,9 @@ def test_a_claim_that_is_no_number_is_refused(samples: object):
     assert_refused(with_one(samples=samples), f"{type(samples).__name__}, not a number")
 
 
-def test_an_absurdly_negative_claim_is_refused():
-    assert_refused(with_one(samples=-(10**5000)), "samples")
+@pytest.mark.parametrize("samples", [-math.inf, -(10**5000)], ids=["-inf", "-10**5000"])
+def test_an_absurdly_negative_claim_is_refused(samples: float):
+    assert_refused(with_one(samples=samples), "samples")
 
 
 @pytest.mark.parametrize(

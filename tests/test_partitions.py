@@ -307,8 +307,8 @@ def test_digits_are_1797_images_of_ten_classes_between_minus_one_and_one():
 
 def test_digits_go_to_20_clients_with_44_training_and_36_test_samples_each():
     federated = Experiment(dataset="digits").load_data()
-    assert [len(part) for part in federated.train] == [44] * 20
-    assert [len(part) for part in federated.test] == [36] * 20
+    assert [len(part) for part in federated.train] == [56] * 20
+    assert [len(part) for part in federated.test] == [24] * 20
     assert federated.shape == (1, 8, 8)
 
 

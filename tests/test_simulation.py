@@ -14,6 +14,7 @@ import fedcap
 from fedcap.methods import fedcap as method_file
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.record import Result, RoundRecord
+from fedcap.training import Job
 from fedcap.training.pool import SerialPool, make_pool
 
 SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
@@ -138,7 +139,7 @@ def test_accuracy_counts_every_benign_client_and_nobody_else() -> None:
     malicious = {client.id for client in result.clients if client.malicious}
     assert set(accuracy.clients) == set(range(20)) - malicious
     mean = sum(client.personal for client in accuracy.clients.values()) / len(accuracy.clients)
-    assert result.tacc_personal == pytest.approx(mean)  # all clients have 36 test samples
+    assert result.tacc_personal == pytest.approx(mean)  # all clients have 24 test samples
     assert result.tacc == max(result.tacc_shared or 0, result.tacc_personal)
 
 
@@ -211,7 +212,7 @@ def test_rows_of_zeros_do_no_harm(hostile: Callable[..., Result]) -> None:
 
 def test_a_claim_to_a_billion_samples_is_bounded_and_written_down() -> None:
     result = small(attack={"name": "lie", "claim": 10**9, "clients": [2]}).run()
-    assert result.history[0].bounded == {2: "claims 1000000000 samples, counted as 440"}
+    assert result.history[0].bounded == {2: "claims 1000000000 samples, counted as 560"}
 
 
 def test_a_diverged_run_says_so() -> None:
@@ -248,3 +249,35 @@ def test_personal_training_alone_is_the_same_as_fedavg_with_personal_models() ->
     options = method_file.ABLATION["personal"]
     ditto = small(method={"name": "fedcap", **options, "lambda_": 0.0}).run()
     assert ditto.tacc_shared == pytest.approx(small(method="fedavg").run().tacc_shared or 0, abs=0.2)
+
+
+def test_a_benign_newcomer_whose_request_fails_sits_the_round_out(hostile: Callable[..., Result]) -> None:
+    settings = {"participation": 0.5, "training": {"lr": 1e30, "epochs": 1}}
+    result = small(**settings, method={"name": "fedcap", "detect": False}).run()
+    assert result.diverged
+    reasons = {reason for record in result.history for reason in record.refused.values()}
+    assert "request not finite" in reasons or "not finite" in reasons
+
+
+def test_outsiders_are_customised_from_the_pools_of_the_round_they_miss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a client outside the round is tested with is what it would have received in it."""
+    simulation = Simulation(small(participation=0.5, rounds=3), SerialPool())
+    simulation.play()
+    before = simulation.state
+    record = simulation.play()
+    outside = [k for k in range(20) if k not in record.participants]
+    asked = torch.tensor(outside)
+    served = {}
+    for client in asked[~torch.isin(asked, before.ids)].tolist():
+        job = Job("request", client, 2, (0,))
+        outcome = simulation._pool.run([job], before.model[None], simulation.personal)
+        served[client] = outcome.updates[0].clone()
+    dispatch = simulation.method.dispatch(before, asked, served)
+    accuracy = record.accuracy
+    assert accuracy is not None
+    jobs = [Job("evaluate", k, 2, (row,), True, False) for row, k in enumerate(outside)]
+    found = simulation._pool.run(jobs, dispatch.models, simulation.personal)
+    for client, done in zip(outside, found.performed, strict=True):
+        assert accuracy.clients[client].shared == pytest.approx(100 * (done.shared_correct or 0) / 24)

@@ -22,9 +22,16 @@ from fedcap.methods import make
 from fedcap.models import builder
 from fedcap.samples import Samples
 from fedcap.training import SGD, Bench, Job, Layout, Learner, LocalClient, Network, fit, fresh_network
-from fedcap.training.pool import Pool, SerialPool, WorkerError, WorkerPool
+from fedcap.training.pool import Pool, SerialPool, WorkerError, WorkerPool, single_thread
 
 INPUTS, CLASSES = 5, 3
+
+
+@pytest.fixture(autouse=True)
+def _seeded_modules() -> Iterator[None]:
+    with torch.random.fork_rng(), single_thread():
+        torch.manual_seed(0)
+        yield
 
 
 def samples_of(number: int, seed: int = 0) -> Samples:
@@ -664,37 +671,37 @@ def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(
     assert marker.exists()
 
 
-def test_a_worker_killed_between_two_batches_is_replaced(serial):
-    before = children()
-    with WorkerPool(2) as pool:
-        assert_same(outcome(pool, federation()), serial)
-        started = children() - before
-        assert len(started) == 2
-        victim = min(started)
-        os.kill(victim, signal.SIGKILL)
-        assert_same(outcome(pool, federation(), opened=True), serial)
-        assert victim not in children()
-    assert children() == before
-
-
-def test_a_job_that_kills_every_worker_is_given_up_with_the_clients_name(
-    workers: WorkerPool, troubled, serial
-):
-    with pytest.raises(WorkerError, match="client 2"):
-        outcome(workers, federation(troubled.DiesAtTwelve()))
-    assert_same(outcome(workers, federation()), serial)
-
-
 def test_a_trainer_that_raises_is_an_error_that_names_the_client(workers: WorkerPool, troubled, serial):
+    workers.open(federation(troubled.RaisesAtTwelve()))
     before = children()
     with pytest.raises(WorkerError, match=r"client 2: (.|\n)*the abacus broke"):
-        outcome(workers, federation(troubled.RaisesAtTwelve()))
+        outcome(workers, federation(troubled.RaisesAtTwelve()), opened=True)
     assert len(children()) == len(before) - 2
     assert_same(outcome(workers, federation()), serial)
 
 
-def test_a_pool_that_was_closed_does_not_pretend_to_have_worked():
+def test_a_worker_killed_between_two_batches_is_replaced(workers: WorkerPool, serial):
+    assert_same(outcome(workers, federation()), serial)
+    victim = max(children())
+    os.kill(victim, signal.SIGKILL)
+    assert_same(outcome(workers, federation(), opened=True), serial)
+    assert victim not in children()
+
+
+def test_a_job_that_kills_every_worker_is_given_up_with_the_clients_name(workers: WorkerPool, troubled):
+    with pytest.raises(WorkerError, match="client 2"):
+        outcome(workers, federation(troubled.DiesAtTwelve()))
+
+
+def test_closing_a_pool_leaves_no_process_behind():
+    before = children()
+    with WorkerPool(3) as pool:
+        pool.open(federation())
+        assert len(children() - before) == 3
+    assert children() == before
+
+
+def test_a_pool_without_workers_does_not_pretend_to_have_worked():
     bench = federation()
-    pool = WorkerPool(2)
-    with pytest.raises(Exception, match=r".+"):
-        pool.run(JOBS, *weights_of(bench))
+    with pytest.raises(RuntimeError):
+        WorkerPool(2).run(JOBS, *weights_of(bench))

@@ -27,14 +27,14 @@ class Digits(Source):
     groups: ClassVar[Sequence[Sequence[int]]] = (range(5), range(5, 10), range(0, 10, 2), range(1, 10, 2))
     defaults: ClassVar[Mapping[str, Any]] = {
         "rounds": 30,
-        "training": {"lr": 0.05},
-        "methods": {"fedcap": {"alpha": 5.0, "phi": 0.1, "lambda_": 0.5}},
+        "training": {"lr": 0.1},
+        "methods": {"fedcap": {"alpha": 5.0, "phi": 0.1, "lambda_": 1.0, "t_norm": 6.0}},
     }
 
     partition: str | dict[str, Any] = "groups"
     clients: Annotated[int, Field(ge=2)] = 20
     samples: Annotated[int, Field(ge=2)] | None = 80
-    train_share: Annotated[float, Field(gt=0, lt=1)] = 0.55
+    train_share: Annotated[float, Field(gt=0, lt=1)] = 0.7
 
     def load(self) -> Dataset:
         """Return all 1,797 images as 1×8×8."""

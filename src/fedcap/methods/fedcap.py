@@ -110,12 +110,9 @@ class FedCAP(Method[FedCAPState]):
             return Dispatch(ids, self._global_model(state)[None], rows)
         own = torch.searchsorted(state.ids, ids).clamp_max(len(state.ids) - 1)
         own = torch.where(state.ids[own] == ids, own, -1)
-        asking = torch.stack(
-            [
-                state.updates[row] if row >= 0 else requests[client].to(state.updates)
-                for client, row in zip(ids.tolist(), own.tolist(), strict=True)
-            ]
-        )
+        asking = state.updates[own]
+        for newcomer in (own < 0).nonzero().flatten().tolist():
+            asking[newcomer] = requests[int(ids[newcomer])]
         first, end = state.compared.tolist()
         weights = equations.customization_weights(
             asking[:, first:end], state.updates[:, first:end], own, self.alpha, self.phi

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedcap import models
 from fedcap.data import FederatedData
-from fedcap.methods.base import Dispatch
+from fedcap.methods.base import Dispatch, drop_non_finite
 from fedcap.methods.intake import Upload, admit
 from fedcap.randomness import derive, derived_seed
 from fedcap.samples import Samples
@@ -135,8 +135,8 @@ class Simulation:
         every = self.experiment.eval_every
         evaluate = number % every == 0 or number == self.experiment.rounds
         selected = self._select(number)
-        requests, request_faults = self._requests(selected, number, watch)
-        ids = torch.tensor([k for k in selected if k not in request_faults], dtype=torch.long)
+        requests, faults = self._requests(self.state, selected, number, watch)
+        ids = torch.tensor([k for k in selected if k not in faults], dtype=torch.long)
         with watch.on("server"):
             dispatch = self.method.dispatch(self.state, ids, requests)
         before = self.state
@@ -157,16 +157,16 @@ class Simulation:
         record = RoundRecord(
             round=number,
             participants=ids.tolist(),
-            asked=sorted([*requests, *request_faults]),
+            asked=sorted([*requests, *faults]),
             accuracy=accuracy,
             norms=finite(dict(verdict.norms)),
             weights_entropy=_mean_entropy(dispatch.weights),
-            refused={**request_faults, **admission.refused, **verdict.refused},
+            refused={**faults, **admission.refused, **verdict.refused},
             bounded=admission.bounded,
             removed=verdict.removed,
             attack=realised,
             diverged=not all(done.finite for done in benign),
-            bytes=self._bytes(dispatch, len(requests) + len(request_faults)),
+            bytes=self._bytes(dispatch, len(requests) + len(faults)),
             seconds=watch.seconds(),
         )
         self.history.append(record)
@@ -183,48 +183,57 @@ class Simulation:
         return sorted(there[at] for at in order[:count].tolist())
 
     def _requests(
-        self, clients: Sequence[int], number: int, watch: Stopwatch
+        self, state: Any, clients: Sequence[int], number: int, watch: Stopwatch, part: str = "train"
     ) -> tuple[dict[int, Tensor], dict[int, str]]:
-        """Ask newcomers for an update to compare them by; malicious ones poison theirs."""
+        """Ask newcomers for an update to compare them by; malicious ones poison theirs.
+
+        Return the requests, and what is wrong with those that cannot be used.
+        """
         ids = torch.tensor(clients, dtype=torch.long)
-        asked = ids[self.method.asks(self.state, ids)].tolist()
+        asked = ids[self.method.asks(state, ids)].tolist()
         if not asked:
             return {}, {}
-        start = self.method.request_start(self.state)[None]
-        jobs = [Job("request", client, number, (0,)) for client in asked]
-        with watch.on("train"):
+        start = self.method.request_start(state)[None]
+        jobs = [Job("request", k, number, (0,)) for k in self._who_trains(asked)]
+        with watch.on(part):
             outcome = self._pool.run(jobs, start, self.personal)
-        sent, _ = self._attack(asked, outcome.updates, ("attack request", number), watch)
+        honest = self._rows(asked, jobs, outcome.updates)
+        sent, _ = self._attack(asked, honest, ("attack request", number), watch)
         admission = admit(
-            [self._upload(k, row) for k, row in zip(asked, sent, strict=True)], self.layout.size
+            [self._upload(k, row) for k, row in zip(asked, sent, strict=True)],
+            self.layout.size,
+            device=self.experiment.device,
         )
-        uploads = admission.uploads
-        finite = uploads.updates.isfinite().all(dim=1).tolist()
+        uploads, not_finite = drop_non_finite(admission.uploads)
         requests = dict(zip(uploads.ids.tolist(), uploads.updates, strict=True))
-        faults = dict(admission.refused)
-        for client, good in zip(uploads.ids.tolist(), finite, strict=True):
-            if not good:
-                del requests[client]
-                faults[client] = "request not finite"
-        return requests, faults
+        faults = {**admission.refused, **not_finite}
+        return requests, {client: f"request {fault}" for client, fault in faults.items()}
+
+    def _who_trains(self, clients: Sequence[int]) -> list[int]:
+        """Leave out attackers whose honest update nobody would look at."""
+        attack = self.experiment.adversary
+        benign = [k for k in clients if k not in self.malicious]
+        idle = attack is not None and not attack.uses_honest_updates and self.method.shares
+        return benign if idle and benign else list(clients)
+
+    def _rows(self, clients: Sequence[int], jobs: Sequence[Job], updates: Tensor) -> Tensor:
+        """Return a row per client: the update of its job, or zeros if it had none."""
+        rows = updates.new_zeros(len(clients), self.layout.size)
+        rows[[clients.index(job.client) for job in jobs]] = updates
+        return rows
 
     def _train(
         self, dispatch: Dispatch, number: int, evaluate: bool, watch: Stopwatch
     ) -> tuple[Tensor, dict[int, Performed]]:
         """Let the participants train; return the honest updates, N×D, and what each job found."""
         ids = dispatch.ids.tolist()
-        attack = self.experiment.adversary
-        skip: frozenset[int] = frozenset()
-        if attack is not None and not attack.uses_honest_updates and set(ids) - self.malicious:
-            skip = self.malicious
+        received = dict(zip(ids, dispatch.rows.tolist(), strict=True))
         jobs = [
-            Job("train", k, number, tuple(rows), evaluate and k not in self.malicious)
-            for k, rows in zip(ids, dispatch.rows.tolist(), strict=True)
-            if k not in skip
+            Job("train", k, number, tuple(received[k]), evaluate and k not in self.malicious)
+            for k in self._who_trains(ids)
         ]
-        updates = dispatch.models.new_zeros(len(ids), self.layout.size)
         if not jobs:
-            return updates, {}
+            return dispatch.models.new_zeros(0, self.layout.size), {}
         began = time.perf_counter()
         outcome = self._pool.run(jobs, dispatch.models, self.personal)
         took = time.perf_counter() - began
@@ -232,11 +241,10 @@ class Simulation:
         evaluating = sum(done.seconds_evaluating for done in outcome.performed)
         watch.add("train", took * training / (training + evaluating))
         watch.add("evaluate", took * evaluating / (training + evaluating))
-        trained = torch.tensor([job.client for job in jobs])
-        updates[torch.isin(dispatch.ids, trained)] = outcome.updates
+        trained = [job.client for job in jobs]
         self.personal[trained] = outcome.kept
         self.has_trained[trained] = True
-        return updates, dict(zip(trained.tolist(), outcome.performed, strict=True))
+        return self._rows(ids, jobs, outcome.updates), dict(zip(trained, outcome.performed, strict=True))
 
     def _attack(
         self, ids: Sequence[int], updates: Tensor, purpose: tuple[str, int], watch: Stopwatch
@@ -266,8 +274,10 @@ class Simulation:
         outside = [k for k in range(len(self.data)) if k not in performed and k not in self.malicious]
         found = dict(performed)
         if outside:
-            served = [k for k in outside if k not in gone]
-            requests, _ = self._requests(served, number, watch)
+            requests, faults = self._requests(
+                state, [k for k in outside if k not in gone], number, watch, "evaluate"
+            )
+            served = [k for k in outside if k not in gone and k not in faults]
             dispatch = self.method.dispatch(state, torch.tensor(served, dtype=torch.long), requests)
             rows = dict(zip(served, dispatch.rows.tolist(), strict=True))
             jobs = [
