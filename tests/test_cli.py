@@ -106,7 +106,7 @@ def test_resume_continues_a_run_and_takes_no_other_settings(capsys: pytest.Captu
         (["--attack", "ipm", "--set", "attack.clients=[0,1,2,3,4,5,6,7,8,9]"], "majority"),
         (["--attack", "ipm", "--set", "attack.epsilon=-2"], "epsilon should be greater than 0"),
         (["--set", "nonsense"], "KEY=VALUE"),
-        (["--workers", "0"], "workers"),
+        (["--workers", "0"], "workers should be greater than or equal to 1"),
         (["--device", "quantum"], "'quantum' is not available"),
         (["--frobnicate"], "No such option"),
         (["missing.toml"], "cannot read missing.toml"),

@@ -31,9 +31,7 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes that train clients. [default: one per core]")
-]
+Workers = Annotated[int | None, typer.Option(help="Processes that train clients. [default: one per core]")]
 
 
 def _version(wanted: bool) -> None:
@@ -56,8 +54,8 @@ def _root(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to save the table and the picture.")] = Path("fedcap-demo"),
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each run. [default: 30]")] = None,
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of each run. [default: 30]")] = None,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -127,6 +125,7 @@ def run(
         "seed": seed,
         "eval_every": eval_every,
         "device": device,
+        "workers": None if resume else workers,
     }
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
     for setting in settings or []:
@@ -134,13 +133,11 @@ def run(
     if resume is not None:
         if file or given or out:
             raise InputError("--resume continues a run as it was: only --workers and --json go with it")
-        experiment = load_experiment(resume)
+        experiment = load_experiment(resume, workers)
         out = resume
     else:
         experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
         out = out or _new_directory(experiment)
-    if workers is not None:
-        experiment = experiment.model_copy(update={"workers": workers})
     try:
         result = experiment.run(out=out, observers=[RunProgress(experiment.rounds)])
     except KeyboardInterrupt:

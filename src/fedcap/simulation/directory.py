@@ -151,12 +151,13 @@ def load_result(path: Path | str) -> Result:
         raise InputError(f"{path} holds no finished run") from None
 
 
-def load_experiment(path: Path | str) -> Experiment:
-    """Read back the experiment that a directory holds."""
+def load_experiment(path: Path | str, workers: int | None = None) -> Experiment:
+    """Read back the experiment that a directory holds, to be run with that many workers."""
     path = Path(path)
     if not (path / CONFIG).exists():
         raise InputError(f"{path} holds no run to resume: there is no {CONFIG} in it")
-    return Experiment(**read_toml(path / CONFIG))
+    changed = {} if workers is None else {"workers": workers}
+    return Experiment(**read_toml(path / CONFIG) | changed)
 
 
 def _identity(settings: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from fedcap.registry import InputError
 from fedcap.samples import Samples
 from fedcap.training.bench import Bench, Job, Performed
 from fedcap.training.sharing import Memory, SharedTensor
@@ -317,4 +318,6 @@ def make_pool(workers: int | None = None, device: str = "cpu") -> Pool:
     """Return a pool of that many workers (default: one per core); other devices take clients in turn."""
     if workers is None:
         workers = len(os.sched_getaffinity(0))
+    if workers < 1:
+        raise InputError(f"workers should be greater than or equal to 1 (got {workers})")
     return WorkerPool(workers) if workers > 1 and device == "cpu" else SerialPool()
