@@ -20,7 +20,9 @@ GOOD = torch.tensor([1.0, -2.0, 3.0, 0.5])
 
 def with_one(update: object = GOOD, samples: object = 10):
     """Admit one doubtful client, 7, among three good ones."""
-    return admit([*(Upload(k, GOOD * k, 10) for k in (1, 2, 3)), Upload(7, update, samples)], SIZE)
+    return admit(
+        [*(Upload(k, GOOD * k, 10) for k in (1, 2, 3)), Upload(7, update, samples)], range(100), SIZE
+    )
 
 
 def assert_refused(admission, reason: str):
@@ -31,7 +33,9 @@ def assert_refused(admission, reason: str):
 
 
 def test_good_uploads_become_a_matrix_sorted_by_client():
-    admission = admit([Upload(5, GOOD * 5, 50), Upload(0, GOOD, 20), Upload(3, GOOD * 3, 30.5)], SIZE, 2)
+    admission = admit(
+        [Upload(5, GOOD * 5, 50), Upload(0, GOOD, 20), Upload(3, GOOD * 3, 30.5)], range(100), SIZE, 2
+    )
     uploads = admission.uploads
     assert uploads.ids.tolist() == [0, 3, 5]
     assert torch.equal(uploads.updates, torch.stack([GOOD, GOOD * 3, GOOD * 5]))
@@ -42,7 +46,7 @@ def test_good_uploads_become_a_matrix_sorted_by_client():
 
 
 def test_an_empty_list_is_an_empty_matrix():
-    admission = admit([], SIZE)
+    admission = admit([], range(100), SIZE)
     assert len(admission.uploads) == 0
     assert admission.uploads.updates.shape == (0, SIZE)
     assert admission.uploads.samples.shape == (0,)
@@ -50,7 +54,7 @@ def test_an_empty_list_is_an_empty_matrix():
 
 def test_what_is_admitted_no_longer_shares_memory_with_what_was_sent():
     sent = GOOD.clone()
-    admission = admit([Upload(0, sent, 1)], SIZE)
+    admission = admit([Upload(0, sent, 1)], range(100), SIZE)
     sent.zero_()
     assert torch.equal(admission.uploads.updates[0], GOOD)
 
@@ -113,7 +117,7 @@ def test_a_row_that_drags_its_gradient_along_does_not_break_the_round():
 
 @pytest.mark.parametrize("samples", [0, 0.0, -1, -0.5, math.nan, math.inf])
 def test_a_claim_that_is_no_positive_finite_number_is_refused(samples: float):
-    assert_refused(with_one(samples=samples), f"claims {samples} samples")
+    assert_refused(with_one(samples=samples), "not positive and finite")
 
 
 @pytest.mark.parametrize("samples", [True, "100", None, [10], 1 + 2j])
@@ -123,7 +127,7 @@ def test_a_claim_that_is_no_number_is_refused(samples: object):
 
 @pytest.mark.parametrize("samples", [-math.inf, -(10**5000)], ids=["-inf", "-10**5000"])
 def test_an_absurdly_negative_claim_is_refused(samples: float):
-    assert_refused(with_one(samples=samples), "samples")
+    assert_refused(with_one(samples=samples), "not positive and finite")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +148,7 @@ def test_a_claim_of_just_the_bound_is_believed():
 
 
 def test_a_single_absurd_claim_stays_finite():
-    admission = admit([Upload(0, GOOD, 10**400)], SIZE)
+    admission = admit([Upload(0, GOOD, 10**400)], range(100), SIZE)
     assert admission.uploads.samples.tolist() == [LARGEST_CLAIM]
 
 
@@ -152,11 +156,11 @@ def test_a_single_absurd_claim_stays_finite():
 
 
 def test_of_two_uploads_of_one_client_the_first_counts():
-    admission = admit([Upload(2, GOOD, 5), Upload(1, GOOD, 6), Upload(2, -GOOD, 9)], SIZE)
+    admission = admit([Upload(2, GOOD, 5), Upload(1, GOOD, 6), Upload(2, -GOOD, 9)], range(100), SIZE)
     assert admission.uploads.ids.tolist() == [1, 2]
     assert torch.equal(admission.uploads.updates[1], GOOD)
     assert admission.uploads.samples.tolist() == [6.0, 5.0]
-    assert "twice" in admission.refused[2]
+    assert "more than once" in admission.refused[2]
 
 
 # --- FedAvg behind the door
@@ -200,3 +204,15 @@ def test_fedavg_keeps_its_state_when_nobody_is_left():
     before, (after, verdict) = played(torch.empty(0, SIZE), [])
     assert after is before
     assert verdict.norms == {}
+
+
+def test_whoever_was_not_invited_does_not_count() -> None:
+    admission = admit([Upload(1, GOOD, 10), Upload(4, GOOD, 10)], [1, 2], SIZE)
+    assert admission.uploads.ids.tolist() == [1]
+    assert admission.refused == {4: "was not asked to take part"}
+
+
+def test_of_two_uploads_only_the_first_is_looked_at() -> None:
+    admission = admit([Upload(1, "rubbish", 10), Upload(1, GOOD, 10)], [1], SIZE)
+    assert len(admission.uploads) == 0
+    assert admission.refused == {1: "not a tensor but str"}

@@ -37,10 +37,10 @@ from fedcap.attacks import Attack
 @dataclass(frozen=True)
 class Hostile(Attack):
     '''Sends one value in every weight.'''
-    value: float = 0.0
+    value: str = "0"
 
     def craft(self, updates, malicious, generator):
-        return torch.full_like(updates[malicious], self.value)
+        return torch.full_like(updates[malicious], float(self.value))
 """
 
 
@@ -51,7 +51,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
     monkeypatch.syspath_prepend(tmp_path)
 
     def run(value: float, method: str = "fedcap", workers: int = 1) -> Result:
-        attack = {"name": "hostile_rows:Hostile", "value": value, "clients": [3, 7]}
+        attack = {"name": "hostile_rows:Hostile", "value": str(value), "clients": [3, 7]}
         return small(method=method, attack=attack, workers=workers, training={"lr": 0.2, "epochs": 4}).run()
 
     return run

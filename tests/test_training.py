@@ -435,6 +435,19 @@ def performed(bench: Bench, job: Job) -> tuple[Tensor, Tensor]:
     return update, kept
 
 
+def test_a_job_hands_over_what_the_method_sends_and_keeps():
+    bench = bench_of(perceptron)
+    bench.sgd = SGD(lr=0.1, epochs=2, batch_size=5, shuffle=False)
+    models, personal = weights_of(bench)
+    client = client_of(perceptron, bench.train[1], bench.sgd)
+    expected = bench.trainer.train(client, models[:1], personal[1])
+    update, kept = performed(bench, Job("train", 1, 3, (0,)))
+    assert_near(update, expected.update)
+    assert_near(kept, expected.personal)
+    request = bench.trainer.request(client, models[1])
+    assert_near(performed(bench, Job("request", 1, 3, (1,)))[0], request)
+
+
 ARCHITECTURES = {
     "plain": perceptron,
     "batch norm": with_batch_norm,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import math
 import pkgutil
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
@@ -43,6 +44,8 @@ def validation_message(error: Any) -> str:
 def load(reference: str) -> Any:
     """Import `module:attribute`, the way a user names something of their own."""
     module, _, attribute = reference.partition(":")
+    if not module or not attribute:
+        raise InputError(f"{reference!r} is not of the form module:name")
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -112,9 +115,11 @@ class Registry(Generic[T]):
 
         cls = self.get(name)
         known = list(inspect.signature(cls).parameters)
-        for key in options:
+        for key, value in options.items():
             if key not in known:
                 raise InputError(f"{self.kind} {name!r} has no option {key!r}: {nearest(key, known)}")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{self.kind} {name!r}: {key} should be a finite number (got {value})")
         try:
             return TypeAdapter(cls).validate_python(options)  # type: ignore[arg-type]
         except ValidationError as error:

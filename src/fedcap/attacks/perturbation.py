@@ -18,7 +18,8 @@ from fedcap.attacks.base import Attack
 
 BLOCK = 1 << 16
 SHORT_OF_THE_BOUND = 1 - 1e-6
-"""γ stays a millionth short, so that rounding the row to single precision never crosses the bound."""
+"""γ stays a millionth short, so that rounding the row to single precision does not cross the bound
+(unless the mean is hundreds of times longer than the spread, where single precision holds no more)."""
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,13 @@ class Pathological(Partition):
         held = self._assign(len(piles), clients, generator)
         if samples is None:
             holders = [sum(label in own for own in held) for label in range(len(piles))]
-            samples = self.classes_per_client * min(
-                piles.left(label) // count for label, count in enumerate(holders) if count
+            samples = self.classes_per_client * max(
+                1, min(piles.left(label) // count for label, count in enumerate(holders) if count)
+            )
+        if samples < self.classes_per_client:
+            raise InputError(
+                f"{samples} samples per client cannot be of {self.classes_per_client} classes:"
+                f" {self.classes_per_client - samples} too few"
             )
         return [
             torch.cat([piles.deal(label, count) for label, count in _spread(samples, own, generator).items()])
@@ -152,10 +157,13 @@ class Groups(Partition):
         piles = Piles(labels, generator)
         if not self.groups:
             raise InputError("partition 'groups' needs its groups of classes, e.g. [[0, 1], [2, 3]]")
-        for label in {label for group in self.groups for label in group}:
-            if not 0 <= label < len(piles):
-                raise InputError(f"partition 'groups' names class {label}; there are {len(piles)}")
-        per_client = _per_client(labels, clients, samples)
+        for group in self.groups:
+            if not group or len(set(group)) < len(group):
+                raise InputError(f"group {list(group)} should name one or more classes, each once")
+            if not set(group) <= set(range(len(piles))):
+                raise InputError(f"group {list(group)} names classes that are not there: {len(piles)} are")
+        per_client = self._most(piles, clients) if samples is None else samples
+        _per_client(labels, clients, per_client)
         own = round(self.dominant * per_client)
         everything = list(range(len(piles)))
         wanted: list[dict[int, int]] = []
@@ -165,6 +173,21 @@ class Groups(Partition):
                 wants[label] = wants.get(label, 0) + count
             wanted.append(wants)
         return [torch.cat([piles.deal(label, count) for label, count in wants.items()]) for wants in wanted]
+
+    def _most(self, piles: Piles, clients: int) -> int:
+        """Return how many samples every client can have, whichever way the odd ones fall."""
+
+        def fits(per_client: int) -> bool:
+            own = round(self.dominant * per_client)
+            needed = [clients * -(-(per_client - own) // len(piles))] * len(piles)
+            for client in range(clients):
+                group = self.groups[client % len(self.groups)]
+                for label in group:
+                    needed[label] += -(-own // len(group))
+            return all(count <= piles.left(label) for label, count in enumerate(needed))
+
+        total = sum(piles.left(label) for label in range(len(piles)))
+        return next((count for count in range(total // clients, 0, -1) if fits(count)), 1)
 
 
 @registry.register("dirichlet")

@@ -31,7 +31,7 @@ class Dispatch:
     """What the server sends: participant n receives the rows `rows[n]` of `models`."""
 
     ids: Tensor
-    """N client ids."""
+    """N client ids, ascending."""
     models: Tensor
     """R×D."""
     rows: Tensor

@@ -27,8 +27,8 @@ def customization_weights(requests: Tensor, pool: Tensor, own: Tensor, alpha: fl
     """
     own = own.to(requests.device)
     mine = own[:, None] == torch.arange(len(pool), device=requests.device)
-    similar = cosine_similarities(requests, pool).masked_fill(mine, -torch.inf)
-    others = torch.softmax(alpha * similar, dim=1)
+    scaled = alpha * cosine_similarities(requests, pool)
+    others = torch.softmax(scaled.masked_fill(mine, -torch.inf), dim=1)
     if len(pool) == 1:
         return torch.ones_like(others)
     known = (own >= 0)[:, None]
@@ -58,4 +58,4 @@ def calibrate(models: Tensor, reference: Tensor) -> Tensor:
 
 def exceeds(norms: Tensor, threshold: float) -> Tensor:
     """Return which norms, N, are over the threshold, or not numbers at all."""
-    return ~(norms <= threshold)
+    return ~((norms <= threshold) & norms.isfinite())

@@ -13,6 +13,7 @@ Three parts can be switched off, as in the paper's ablation (Table IV): `ABLATIO
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -138,20 +139,18 @@ class FedCAP(Method[FedCAPState]):
         updates = equations.calibrate(models, model) if self.calibrate else uploads.updates
         norms = norms_by_client(uploads.ids, updates)
         lengths = torch.tensor(list(norms.values()))
-        limit = self.t_norm if self.detect else torch.finfo(torch.float32).max
-        out = equations.exceeds(lengths, limit)
-        removed = {
+        out = equations.exceeds(lengths, self.t_norm if self.detect else torch.inf)
+        faults = {
             client: f"norm {norms[client]:.4g} over {self.t_norm:g}"
-            if norms[client] < torch.inf
+            if math.isfinite(norms[client])
             else "not finite"
             for client in uploads.ids[out].tolist()
         }
-        verdict = Verdict(norms, removed=removed) if self.detect else Verdict(norms, refused=removed)
-        stay = ~out
-        pools = (uploads.ids, models, updates, uploads.samples)
+        verdict = Verdict(norms, removed=faults) if self.detect else Verdict(norms, refused=faults)
+        pools, stay = (uploads.ids, models, updates, uploads.samples), ~out
         if not bool(stay.any()):  # nobody came through: the last pools stand, without the removed
-            stay = ~torch.isin(state.ids, uploads.ids[out])
             pools = (state.ids, state.models, state.updates, state.samples)
+            stay = ~torch.isin(state.ids, torch.tensor(list(verdict.removed), dtype=torch.long))
         if not bool(stay.all()):
             pools = tuple(pool[stay] for pool in pools)  # type: ignore[assignment]
         return FedCAPState(model, *pools, compared=state.compared), verdict

@@ -7,9 +7,10 @@ samples is bounded. Whether the numbers themselves are finite or plausible is fo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,28 +50,44 @@ def _check(upload: Upload, size: int) -> tuple[Tensor, float] | str:
         return f"dtype {str(update.dtype).removeprefix('torch.')}, not floating point"
     if update.shape != (size,):
         return f"shape {list(update.shape)}, not [{size}]"
-    if isinstance(samples, bool) or not isinstance(samples, int | float):
+    if update.layout != torch.strided or update.is_meta:
+        return "not a dense tensor of numbers"
+    if isinstance(samples, bool) or not isinstance(samples, int | float | np.integer):
         return f"sample count is {type(samples).__name__}, not a number"
-    if not 0 < samples < math.inf:
-        return f"claims {samples} samples"
-    return update, float(min(samples, LARGEST_CLAIM))
+    if not 1 <= samples < math.inf:
+        return "claims a sample count that is not positive and finite"
+    try:
+        return update.detach().float(), float(min(samples, LARGEST_CLAIM))
+    except RuntimeError as error:
+        return f"cannot be read as single precision: {error}"
 
 
 def admit(
-    received: Sequence[Upload], size: int, malicious: int = 0, device: torch.device | str = "cpu"
+    received: Sequence[Upload],
+    invited: Container[int],
+    size: int,
+    malicious: int = 0,
+    device: torch.device | str = "cpu",
 ) -> Admission:
-    """Turn what clients sent into uploads of `size` weights each, sorted by client."""
+    """Turn what clients sent into uploads of `size` weights each, sorted by client.
+
+    Only those invited to the round count, whoever else may call (a removed client come back), and each
+    only once.
+    """
     refused: dict[int, str] = {}
     rows: dict[int, Tensor] = {}
     claims: dict[int, float] = {}
     for upload in sorted(received, key=lambda upload: upload.client):
+        client = upload.client
         checked = _check(upload, size)
-        if isinstance(checked, str):
-            refused[upload.client] = checked
-        elif upload.client in rows:
-            refused[upload.client] = "sent twice in one round: the first counts"
+        if client not in invited:
+            refused[client] = "was not asked to take part"
+        elif client in rows or client in refused:
+            refused[client] = refused.get(client, "sent more than once: the first counts")
+        elif isinstance(checked, str):
+            refused[client] = checked
         else:
-            rows[upload.client], claims[upload.client] = checked
+            rows[client], claims[client] = checked
     samples = torch.tensor(list(claims.values()), dtype=torch.float64)
     limit = MEDIANS_BELIEVED * float(samples.median()) if rows else 0.0
     bounded = {

@@ -147,6 +147,7 @@ class Simulation:
                 [self._upload(k, row) for k, row in zip(ids.tolist(), sent, strict=True)]
                 if self.method.shares
                 else [],
+                ids.tolist(),
                 self.layout.size,
                 int(self.experiment.malicious * len(ids) + 1e-9),
                 self.experiment.device,
@@ -201,6 +202,7 @@ class Simulation:
         sent, _ = self._attack(asked, honest, ("attack request", number), watch)
         admission = admit(
             [self._upload(k, row) for k, row in zip(asked, sent, strict=True)],
+            asked,
             self.layout.size,
             device=self.experiment.device,
         )

@@ -49,7 +49,7 @@ class Learner:
     ) -> None:
         self.network = network
         self.weights = network.weights
-        self.weights.copy_(weights)
+        network.load(weights)
         trainable = network.layout.trainable
         self._moved = self.weights[:trainable]
         self._anchor = None if anchor is None or pull == 0 else anchor[:trainable]

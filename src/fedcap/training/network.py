@@ -70,6 +70,7 @@ class Network:
         if self.layout.trainable == 0:
             raise ValueError(f"{type(module).__name__} has no weights to train")
         self.weights = torch.empty(self.layout.size, device=device)
+        self._counters = [(b, b.clone()) for b in module.buffers() if not b.is_floating_point()]
         self.gradient = torch.zeros(self.layout.trainable, device=device)
         for slot, (_, tensor, learns) in zip(self.layout.slots, _weights(module), strict=True):
             view = self.weights[slot.start : slot.stop].view(slot.shape)
@@ -78,9 +79,15 @@ class Network:
             if learns:
                 tensor.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
 
+    def load(self, weights: Tensor) -> None:
+        """Take on the given weights; what is not in the vector (counters) is as it was at first."""
+        self.weights.copy_(weights)
+        for buffer, value in self._counters:
+            buffer.copy_(value)
+
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Return the outputs for inputs x under the given weights, without training."""
-        self.weights.copy_(weights)
+        self.load(weights)
         self.module.eval()
         with torch.no_grad():
             return self.module(x)  # type: ignore[no-any-return]

@@ -90,11 +90,14 @@ class SerialPool(Pool):
         """Do the jobs in order."""
         updates = models.new_zeros(len(jobs), self._bench.size)
         kept = personal.new_zeros(len(jobs), personal.shape[1])
+        performed = []
         with single_thread():
-            performed = [
-                self._bench.perform(job, models, personal[job.client], update, keep)
-                for job, update, keep in zip(jobs, updates, kept, strict=True)
-            ]
+            for job, update, keep in zip(jobs, updates, kept, strict=True):
+                try:
+                    done = self._bench.perform(job, models, personal[job.client], update, keep)
+                except Exception as error:
+                    raise WorkerError(f"client {job.client}: {error}") from error
+                performed.append(done)
         return Outcome(updates, kept, performed)
 
 
@@ -144,6 +147,10 @@ class Buffers:
     personal: SharedTensor
     updates: SharedTensor
     kept: SharedTensor
+
+    def open(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Map the four matrices into this process."""
+        return self.models.open(), self.personal.open(), self.updates.open(), self.kept.open()
 
 
 @dataclass(frozen=True)
@@ -254,6 +261,8 @@ class WorkerPool(Pool):
             raise
 
     def _run(self, jobs: Sequence[Job], models: Tensor, personal: Tensor) -> Outcome:
+        if not self._workers:
+            raise WorkerError("the pool has no workers: open it first")
         self._reserve(models, personal, len(jobs))
         shared_models, shared_personal, updates, kept = self._tensors
         shared_models[: len(models)] = models

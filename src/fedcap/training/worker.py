@@ -6,6 +6,7 @@ import pickle
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
@@ -36,9 +37,9 @@ def main(descriptor: int) -> None:
             except Exception as error:
                 bench, broken = None, f"a worker cannot load the experiment: {error}"
         elif isinstance(message, Buffers):
-            handles = (message.models, message.personal, message.updates, message.kept)
-            models, personal, updates, kept = (handle.open() for handle in handles)
-            tensors = models, personal, updates, kept
+            tensors = None
+            with suppress(OSError, RuntimeError):  # gone already: newer ones are on their way
+                tensors = message.open()
         elif bench is None or tensors is None:
             pipe.send(Failure(broken or "the worker was given a job before its bench"))
         else:
