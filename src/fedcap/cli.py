@@ -62,7 +62,7 @@ def demo(
     """Take the two-minute tour: what attacks do to FedAvg, and what FedCAP does about it."""
     from fedcap.experiments import demo as tour
     from fedcap.progress import GridProgress
-    from fedcap.report.tables import DEMO_COLUMNS, DEMO_NOTES, DIVERGED_NOTE
+    from fedcap.report.tables import DEMO_COLUMNS
     from fedcap.training import make_pool
 
     planned = tour.cells(seed, rounds)
@@ -72,16 +72,13 @@ def demo(
             results.append((cell, result))
             progress.cell_done()
     tour.save(results, out)
-    table = tour.rows(results)
+    table = tour.table(results)
     if as_json:
-        _print_json([row.to_dict() for row in table])
+        _print_json([row.to_dict() for row in table.rows])
         return
-    _print_table(
-        "Handwritten digits, 20 clients, 6 of them attack", DEMO_COLUMNS, [row.cells() for row in table]
-    )
-    typer.echo(DEMO_NOTES)
-    if any(row.fedavg_diverged for row in table):
-        typer.echo(DIVERGED_NOTE)
+    _print_table(table.title, DEMO_COLUMNS, [row.cells() for row in table.rows])
+    for note in table.notes:
+        typer.echo(note)
     typer.echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/runs")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcap.report.figures import draw_demo
-from fedcap.report.tables import DemoRow, demo_markdown
+from fedcap.report.tables import DemoRow, DemoTable
 from fedcap.simulation import Experiment
 from fedcap.simulation.directory import write_aside
 from fedcap.simulation.loop import Observer
@@ -50,15 +50,17 @@ def run(
         yield cell, cell.experiment.run(pool=pool, observers=observers)
 
 
-def rows(results: Sequence[tuple[Cell, Result]]) -> list[DemoRow]:
-    """Return the demo's table: a row per attack."""
+def table(results: Sequence[tuple[Cell, Result]]) -> DemoTable:
+    """Return the demo's table."""
     by_attack: dict[str, dict[str, Result]] = {}
     for cell, result in results:
         by_attack.setdefault(cell.attack, {})[cell.method] = result
-    return [
+    rows = [
         DemoRow.of(attack, local=found["local"], fedavg=found["fedavg"], fedcap=found["fedcap"])
         for attack, found in by_attack.items()
     ]
+    cell, result = results[0]
+    return DemoTable(rows, len(result.clients), result.rounds, cell.experiment.seed)
 
 
 def save(results: Sequence[tuple[Cell, Result]], out: Path) -> None:
@@ -70,9 +72,8 @@ def save(results: Sequence[tuple[Cell, Result]], out: Path) -> None:
         write_aside(runs / f"{name}.json", result.to_json().encode())
         lines = "".join(record.to_json() + "\n" for record in result.history)
         write_aside(runs / f"{name}.rounds.jsonl", lines.encode())
-    table = rows(results)
-    first = results[0][0].experiment
-    write_aside(out / "report.md", demo_markdown(table, first.rounds, first.malicious, first.seed).encode())
-    write_aside(out / "table.json", json.dumps([row.to_dict() for row in table], indent=2).encode())
+    made = table(results)
+    write_aside(out / "report.md", made.markdown().encode())
+    write_aside(out / "table.json", json.dumps([row.to_dict() for row in made.rows], indent=2).encode())
     ipm = {cell.method: result for cell, result in results if cell.attack == "ipm"}
-    draw_demo(table, ipm["fedavg"], ipm["fedcap"], out / "accuracy.png")
+    draw_demo(made.rows, ipm["fedavg"], ipm["fedcap"], out / "accuracy.png")

@@ -42,7 +42,7 @@ def _bars(axes: Axes, rows: list[DemoRow]) -> None:
     axes.set_xticks(range(len(rows)), [row.attack.replace("none", "no attack") for row in rows])
     axes.set_ylim(0, 100)
     axes.set_ylabel("test accuracy of honest clients, %")
-    axes.set_title("30 % of the clients attack" if any(row.attackers for row in rows) else "")
+    axes.set_title("Accuracy by attack")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, frameon=False, fontsize=9)
 
 

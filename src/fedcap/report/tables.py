@@ -83,19 +83,37 @@ def markdown(columns: tuple[str, ...], lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [list(columns), rule, *lines])
 
 
-def demo_markdown(rows: list[DemoRow], rounds: int, malicious: float, seed: int) -> str:
-    """Return the demo's report."""
-    notes = [DEMO_NOTES, *([DIVERGED_NOTE] if any(row.fedavg_diverged for row in rows) else [])]
-    return (
-        "\n\n".join(
-            [
-                "# What attacks do to FedAvg, and what FedCAP does about it",
-                f"Handwritten digits over 20 clients whose data differ, {malicious:.0%} of them malicious,"
-                f" {rounds} rounds, seed {seed}.",
-                markdown(DEMO_COLUMNS, [row.cells() for row in rows]),
-                *notes,
-                "![Accuracy by attack, and what the server sees of each client](accuracy.png)",
-            ]
+@dataclass(frozen=True)
+class DemoTable:
+    """The demo's table: a row per attack, and what all of its runs have in common."""
+
+    rows: list[DemoRow]
+    clients: int
+    rounds: int
+    seed: int
+
+    @property
+    def title(self) -> str:
+        """What the table is about, in a line."""
+        attackers = max(row.attackers for row in self.rows)
+        return (
+            f"Handwritten digits over {self.clients} clients whose data differ, {attackers} of them hostile;"
+            f" {self.rounds} rounds, seed {self.seed}"
         )
-        + "\n"
-    )
+
+    @property
+    def notes(self) -> list[str]:
+        """What a newcomer needs to read the table."""
+        diverged = any(row.fedavg_diverged for row in self.rows)
+        return [DEMO_NOTES, *([DIVERGED_NOTE] if diverged else [])]
+
+    def markdown(self) -> str:
+        """Return the demo's report."""
+        parts = [
+            "# What attacks do to FedAvg, and what FedCAP does about it",
+            self.title + ".",
+            markdown(DEMO_COLUMNS, [row.cells() for row in self.rows]),
+            *self.notes,
+            "![Accuracy by attack, and what the server sees of each client](accuracy.png)",
+        ]
+        return "\n\n".join(parts) + "\n"
