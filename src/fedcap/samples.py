@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -18,5 +19,6 @@ class Samples:
         return len(self.y)
 
     def to(self, device: str) -> Samples:
-        """Return the samples on a device; the same ones if they are there already."""
-        return Samples(self.x.to(device), self.y.to(device))
+        """Return the samples on a device, images with their channels last: convolutions like that."""
+        layout = torch.channels_last if self.x.ndim == 4 else torch.contiguous_format
+        return Samples(self.x.to(device, memory_format=layout), self.y.to(device))

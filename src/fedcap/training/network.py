@@ -24,6 +24,14 @@ class Slot:
     start: int
     stop: int
 
+    def of(self, vector: Tensor) -> Tensor:
+        """Return this tensor as a view of the vector; kernels of images lie with their channels last."""
+        part = vector[self.start : self.stop]
+        if len(self.shape) != 4:
+            return part.view(self.shape)
+        outputs, inputs, height, width = self.shape
+        return part.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -73,11 +81,11 @@ class Network:
         self._counters = [(b, b.clone()) for b in module.buffers() if not b.is_floating_point()]
         self.gradient = torch.zeros(self.layout.trainable, device=device)
         for slot, (_, tensor, learns) in zip(self.layout.slots, _weights(module), strict=True):
-            view = self.weights[slot.start : slot.stop].view(slot.shape)
+            view = slot.of(self.weights)
             view.copy_(tensor.detach())
             tensor.data = view
             if learns:
-                tensor.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
+                tensor.grad = slot.of(self.gradient)
 
     def load(self, weights: Tensor) -> None:
         """Take on the given weights; what is not in the vector (counters) is as it was at first."""

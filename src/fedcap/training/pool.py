@@ -114,19 +114,27 @@ class Packed:
         """Copy the samples into shared memory, once for all workers."""
         first = clients[0]
         sizes = tuple(len(samples) for samples in clients)
-        x, all_x = memory.empty((sum(sizes), *first.x.shape[1:]), first.x.dtype)
-        y, all_y = memory.empty((sum(sizes),), first.y.dtype)
-        parts = zip(clients, torch.split(all_x, [*sizes]), torch.split(all_y, [*sizes]), strict=True)
-        for samples, part_x, part_y in parts:
-            part_x.copy_(samples.x)
-            part_y.copy_(samples.y)
-        return cls(x, y, sizes)
+        x, _ = memory.empty((sum(sizes), *_channels_last(first.x).shape[1:]), first.x.dtype)
+        y, _ = memory.empty((sum(sizes),), first.y.dtype)
+        packed = cls(x, y, sizes)
+        for samples, place in zip(clients, packed.unpack(), strict=True):
+            place.x.copy_(samples.x)
+            place.y.copy_(samples.y)
+        return packed
 
     def unpack(self) -> list[Samples]:
         """Return the clients' samples as views of the shared memory."""
-        x, y = (torch.split(part.open(), [*self.sizes]) for part in (self.x, self.y))
-        parts = zip(x, y, strict=True)
-        return [Samples(x, y) for x, y in parts]
+        x = torch.split(_channels_first(self.x.open()), [*self.sizes])
+        y = torch.split(self.y.open(), [*self.sizes])
+        return [Samples(*part) for part in zip(x, y, strict=True)]
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
+
+
+def _channels_first(x: Tensor) -> Tensor:
+    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
 
 
 @dataclass(frozen=True)
