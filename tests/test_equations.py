@@ -13,6 +13,7 @@ from torch import nn
 import fedcap
 from fedcap.methods import equations, make
 from fedcap.methods.base import Uploads
+from fedcap.methods.equations import Rows
 from fedcap.registry import InputError
 from fedcap.training import Layout
 
@@ -62,12 +63,14 @@ def test_the_weights_are_part_of_the_public_surface():
 def test_cosines_are_those_of_every_request_with_every_update():
     requests, pool = matrix(3, 5), matrix(4, 5, seed=1)
     expected = [[cosine(r, p) for p in pool.numpy()] for r in requests.numpy()]
-    np.testing.assert_allclose(equations.cosine_similarities(requests, pool).numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        equations.cosine_similarities(Rows(requests), Rows(pool)).numpy(), expected, rtol=1e-12
+    )
 
 
 def test_a_vector_of_zeros_has_cosine_zero_with_anything():
     pool = torch.stack([torch.zeros(3), torch.ones(3)])
-    assert equations.cosine_similarities(pool, pool).tolist() == [[0, 0], [0, pytest.approx(1)]]
+    assert equations.cosine_similarities(Rows(pool), Rows(pool)).tolist() == [[0, 0], [0, pytest.approx(1)]]
 
 
 @pytest.mark.parametrize("alpha", [0.5, 2.0, 10.0])
@@ -262,6 +265,8 @@ class Reference:
         out = [k for k, norm in norms.items() if not math.isfinite(norm) or norm > limit]
         if len(out) < len(sent):
             self.models, self.updates, self.samples = models, updates, dict(samples)
+        elif self.calibrate:  # the old pools stand, seen from this round's global model
+            self.updates = {k: model - self.w for k, model in self.models.items()}
         for k in out:
             for pool in (self.models, self.updates, self.samples):
                 pool.pop(k, None)
@@ -321,7 +326,8 @@ class Match:
         self.previous = self.state.model.numpy()
         np.testing.assert_allclose(self.previous, self.reference.w, rtol=1e-9, atol=1e-11)
         for at, k in enumerate(self.state.ids.tolist()):
-            for found, pool in ((self.state.models, "models"), (self.state.updates, "updates")):
+            updates = self.state.models - self.state.model if self.method.calibrate else self.state.updates
+            for found, pool in ((self.state.models, "models"), (updates, "updates")):
                 np.testing.assert_allclose(
                     found[at].numpy(), getattr(self.reference, pool)[k], rtol=1e-9, atol=1e-11
                 )

@@ -1,38 +1,88 @@
 """The equations of FedCAP (Li et al., ACSAC 2024) as pure functions on matrices.
 
-Rows are clients, columns are weights: `pool` and `updates` are N×D, `requests` R×D, weights R×N.
+Rows are clients, columns are weights: `pool` and `models` are N×D, `requests` R×D, weights R×N. What
+needs all of a pool's updates at once takes `Rows`, and goes through them a block of columns at a time,
+so that a pool is never copied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+BLOCK = 1 << 14
 
 
-def cosine_similarities(requests: Tensor, pool: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a matrix, N×D, as seen from an origin (D): `calibrate` without the copy."""
+
+    matrix: Tensor
+    origin: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def block(self, columns: slice) -> Tensor:
+        """Return some columns of the rows."""
+        part = self.matrix[:, columns]
+        return part if self.origin is None else part - self.origin[columns]
+
+    def norms(self) -> Tensor:
+        """Return the length of each row, N, in double precision."""
+        squares = self.matrix.new_zeros(len(self), dtype=torch.float64)
+        for columns in _blocks(slice(0, self.matrix.shape[1])):
+            squares += torch.linalg.vector_norm(self.block(columns), dim=1).double().square()
+        return squares.sqrt()
+
+
+def _blocks(columns: slice) -> Iterator[slice]:
+    for start in range(columns.start, columns.stop, BLOCK):
+        yield slice(start, min(start + BLOCK, columns.stop))
+
+
+def cosine_similarities(requests: Rows, pool: Rows, columns: slice | None = None) -> Tensor:
     """Return the cosines of every request with every update of the pool, R×N (Eq. 4).
 
-    A vector of zeros points nowhere: its cosine with anything is 0.
+    A vector of zeros points nowhere: its cosine with anything is 0. `columns` limits the comparison.
     """
-    return functional.normalize(requests, dim=1) @ functional.normalize(pool, dim=1).T
+    matrix = pool.matrix
+    products = matrix.new_zeros((len(requests), len(pool)), dtype=torch.float64)
+    asking = matrix.new_zeros(len(requests), dtype=torch.float64)
+    offering = matrix.new_zeros(len(pool), dtype=torch.float64)
+    for block in _blocks(columns or slice(0, matrix.shape[1])):
+        theirs = pool.block(block)
+        ours = theirs if requests is pool else requests.block(block)
+        products += ours @ theirs.T
+        asking += torch.linalg.vector_norm(ours, dim=1).double().square()
+        offering += torch.linalg.vector_norm(theirs, dim=1).double().square()
+    lengths = (asking[:, None] * offering).sqrt()
+    return torch.where(lengths > 0, products / lengths, 0.0).to(matrix.dtype)
 
 
-def customization_weights(requests: Tensor, pool: Tensor, own: Tensor, alpha: float, phi: float) -> Tensor:
-    """Return how much each client of the pool contributes to each request, R×N (Eqs. 4 and 5).
+def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) -> Tensor:
+    """Return how much each client of the pool contributes to each request, R×N (Eq. 5).
 
     `own[r]` is the row of r's own update in the pool, or −1 for a newcomer. A client of the pool gives
     itself `phi` and shares 1 − `phi` over the others by softmax(alpha · cosine); a newcomer shares 1
     over all. Rows sum to 1: a client alone in the pool has nobody to share with and keeps all.
     """
-    own = own.to(requests.device)
-    mine = own[:, None] == torch.arange(len(pool), device=requests.device)
-    scaled = alpha * cosine_similarities(requests, pool)
-    others = torch.softmax(scaled.masked_fill(mine, -torch.inf), dim=1)
-    if len(pool) == 1:
+    own = own.to(similarities.device)
+    count = similarities.shape[1]
+    mine = own[:, None] == torch.arange(count, device=similarities.device)
+    others = torch.softmax((alpha * similarities).masked_fill(mine, -torch.inf), dim=1)
+    if count == 1:
         return torch.ones_like(others)
     known = (own >= 0)[:, None]
     return torch.where(mine, phi, torch.where(known, (1 - phi) * others, others))
+
+
+def customization_weights(requests: Tensor, pool: Tensor, own: Tensor, alpha: float, phi: float) -> Tensor:
+    """Return the weights from which each request's model is mixed, R×N (Eqs. 4 and 5)."""
+    return mixing_weights(cosine_similarities(Rows(requests), Rows(pool)), own, alpha, phi)
 
 
 def customised_models(weights: Tensor, models: Tensor) -> Tensor:

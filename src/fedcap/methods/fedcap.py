@@ -23,7 +23,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.methods import equations
-from fedcap.methods.base import Dispatch, Method, Uploads, Verdict, norms_by_client, registry
+from fedcap.methods.base import Dispatch, Method, Uploads, Verdict, registry
+from fedcap.methods.equations import Rows
 from fedcap.training import Layout, LocalClient, Trained
 
 ABLATION: dict[str, dict[str, Any]] = {
@@ -45,9 +46,9 @@ class FedCAPState:
     ids: Tensor
     """N: who is in the pools, ascending."""
     models: Tensor
-    """N×D: their recovered models."""
+    """N×D: their recovered models; minus the global model, their calibrated updates."""
     updates: Tensor
-    """N×D: their calibrated updates."""
+    """N×D: their updates as sent, where they are not calibrated; else empty."""
     samples: Tensor
     """N: their sample counts."""
     compared: Tensor
@@ -111,15 +112,24 @@ class FedCAP(Method[FedCAPState]):
             return Dispatch(ids, self._global_model(state)[None], rows)
         own = torch.searchsorted(state.ids, ids).clamp_max(len(state.ids) - 1)
         own = torch.where(state.ids[own] == ids, own, -1)
-        asking = state.updates[own]
-        for newcomer in (own < 0).nonzero().flatten().tolist():
-            asking[newcomer] = requests[int(ids[newcomer])]
-        first, end = state.compared.tolist()
-        weights = equations.customization_weights(
-            asking[:, first:end], state.updates[:, first:end], own, self.alpha, self.phi
+        weights = equations.mixing_weights(
+            self._similarities(state, ids, own, requests), own, self.alpha, self.phi
         )
         models = equations.customised_models(weights, state.models)
         return Dispatch(ids, models, torch.arange(len(ids))[:, None], weights)
+
+    def _similarities(
+        self, state: FedCAPState, ids: Tensor, own: Tensor, requests: Mapping[int, Tensor]
+    ) -> Tensor:
+        """Return how like each participant is to each client of the pools, R×N."""
+        pool = Rows(state.models, state.model) if self.calibrate else Rows(state.updates)
+        columns = slice(*state.compared.tolist())
+        similarities = equations.cosine_similarities(pool, pool, columns)[own]
+        new = own < 0
+        if bool(new.any()):
+            asking = Rows(torch.stack([requests[k] for k in ids[new].tolist()]).to(state.models))
+            similarities[new] = equations.cosine_similarities(asking, pool, columns)
+        return similarities
 
     def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
         """Train the personal model, pulled towards the one received, and the shared one, in pairs."""
@@ -136,9 +146,9 @@ class FedCAP(Method[FedCAPState]):
         """Recover, calibrate, remove whoever is too long, and keep the others as the next pools."""
         model = self._global_model(state)
         models = equations.recover(dispatch.received(uploads.ids), uploads.updates)
-        updates = equations.calibrate(models, model) if self.calibrate else uploads.updates
-        norms = norms_by_client(uploads.ids, updates)
-        lengths = torch.tensor(list(norms.values()))
+        seen = Rows(models, model) if self.calibrate else Rows(uploads.updates)
+        lengths = seen.norms().cpu()
+        norms = dict(zip(uploads.ids.tolist(), lengths.tolist(), strict=True))
         out = equations.exceeds(lengths, self.t_norm if self.detect else torch.inf)
         faults = {
             client: f"norm {norms[client]:.4g} over {self.t_norm:g}"
@@ -147,12 +157,13 @@ class FedCAP(Method[FedCAPState]):
             for client in uploads.ids[out].tolist()
         }
         verdict = Verdict(norms, removed=faults) if self.detect else Verdict(norms, refused=faults)
+        updates = state.updates[:0] if self.calibrate else uploads.updates
         pools, stay = (uploads.ids, models, updates, uploads.samples), ~out
         if not bool(stay.any()):  # nobody came through: the last pools stand, without the removed
             pools = (state.ids, state.models, state.updates, state.samples)
             stay = ~torch.isin(state.ids, torch.tensor(list(verdict.removed), dtype=torch.long))
         if not bool(stay.all()):
-            pools = tuple(pool[stay] for pool in pools)  # type: ignore[assignment]
+            pools = tuple(pool[stay] if len(pool) else pool for pool in pools)  # type: ignore[assignment]
         return FedCAPState(model, *pools, compared=state.compared), verdict
 
     def _global_model(self, state: FedCAPState) -> Tensor:
