@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import fedcap
 from fedcap.cli import main
@@ -168,24 +168,44 @@ def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
         fedcap.Experiment(**SETTINGS).run(out=tmp_path)
 
 
-def test_two_processes_cannot_share_a_directory(whole: Path) -> None:
-    import fcntl
-
-    with open(whole / ".lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(fedcap.InputError, match="another process"):
-            load_experiment(whole).run(out=whole)
-
-
-def test_a_run_whose_data_changed_is_refused(whole: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def unfinished(whole: Path, tmp_path: Path) -> Path:
+    """A copy of the run, killed before it wrote its result."""
     copy = tmp_path / "copy"
     copy.mkdir()
     for entry in whole.iterdir():
-        (copy / entry.name).write_bytes(entry.read_bytes())
-    provenance = json.loads((copy / "provenance.json").read_text())
-    (copy / "provenance.json").write_text(json.dumps(provenance | {"data_hash": "0"}))
+        if entry.name != "result.json":
+            (copy / entry.name).write_bytes(entry.read_bytes())
+    return copy
+
+
+def test_two_processes_cannot_share_a_directory(unfinished: Path) -> None:
+    import fcntl
+
+    with open(unfinished / ".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(fedcap.InputError, match="another process"):
+            load_experiment(unfinished).run(out=unfinished)
+
+
+def test_a_run_whose_data_changed_is_refused(unfinished: Path) -> None:
+    provenance = json.loads((unfinished / "provenance.json").read_text())
+    (unfinished / "provenance.json").write_text(json.dumps(provenance | {"data_hash": "0"}))
     with pytest.raises(fedcap.InputError, match="data has changed"):
-        load_experiment(copy).run(out=copy)
+        load_experiment(unfinished).run(out=unfinished)
+
+
+def test_a_run_that_lost_its_records_is_refused(unfinished: Path) -> None:
+    (unfinished / "rounds.jsonl").unlink()
+    with pytest.raises(fedcap.InputError, match=r"rounds.jsonl has 0 rounds, the checkpoint 4"):
+        load_experiment(unfinished).run(out=unfinished)
+
+
+def test_a_checkpoint_of_another_layout_is_refused(unfinished: Path) -> None:
+    tensors = load_file(unfinished / "checkpoint.safetensors")
+    save_file(tensors, unfinished / "checkpoint.safetensors", metadata={"round": "4", "layout": "other"})
+    with pytest.raises(fedcap.InputError, match="lays out"):
+        load_experiment(unfinished).run(out=unfinished)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -136,7 +136,8 @@ def run(
         experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
         out = out or _new_directory(experiment)
     try:
-        result = experiment.run(out=out, observers=[RunProgress(experiment.rounds)])
+        with RunProgress(experiment.rounds) as progress:
+            result = experiment.run(out=out, observers=[progress])
     except KeyboardInterrupt:
         raise click.ClickException(f"interrupted: continue with fedcap run --resume {out}") from None
     if as_json:
@@ -251,6 +252,7 @@ def _fail(message: str, code: int) -> int:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors are one line, and the exit code says whose they are."""
+    sys.path.append(os.getcwd())  # a user's own module:Class is often in the directory they stand in
     sys.exit(_main(arguments))
 
 
@@ -260,6 +262,9 @@ def _main(arguments: list[str] | None) -> int:
         return code if isinstance(code, int) else 0
     except InputError as error:
         return _fail(str(error), 2)
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.format_message())
+        return 0
     except click.UsageError as error:
         hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
         return _fail(error.format_message() + hint, 2)

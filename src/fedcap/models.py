@@ -23,7 +23,7 @@ class Architecture:
         raise NotImplementedError
 
 
-registry: Registry[Architecture] = Registry("model")
+registry: Registry[Architecture] = Registry("model", Architecture)
 names = registry.names
 
 

@@ -52,7 +52,13 @@ class RunProgress:
             self._progress.update(self._task, advance=1, state=state)
 
     def finished(self, result: Result) -> None:
-        """Take the line away."""
+        """Leave the line to be taken away on exit."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take the line away, however the run ended."""
         if self._task is not None:
             self._progress.stop()
 

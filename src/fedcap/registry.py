@@ -13,7 +13,8 @@ import inspect
 import math
 import pkgutil
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from dataclasses import is_dataclass
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 C = TypeVar("C", bound="type[Any]")
@@ -60,8 +61,9 @@ def load(reference: str) -> Any:
 class Registry(Generic[T]):
     """The named things of one kind, such as "attack"; each is a class whose fields are its options."""
 
-    def __init__(self, kind: str, package: str | None = None) -> None:
+    def __init__(self, kind: str, base: type[Any], package: str | None = None) -> None:
         self.kind = kind
+        self._base = base
         self._package = package
         self._classes: dict[str, Callable[..., T]] = {}
         self._aliases: dict[str, str] = {}
@@ -94,6 +96,8 @@ class Registry(Generic[T]):
 
     def resolve(self, name: str) -> str:
         """Return the canonical form of a name or alias; `module:Class` stands for itself."""
+        if not isinstance(name, str):
+            raise InputError(f"the name of a {self.kind} is a string (got {name!r})")
         if ":" in name:
             return name
         self._discover()
@@ -107,7 +111,12 @@ class Registry(Generic[T]):
     def get(self, name: str) -> Callable[..., T]:
         """Return the class behind a name."""
         name = self.resolve(name)
-        return load(name) if ":" in name else self._classes[name]
+        if ":" not in name:
+            return self._classes[name]
+        found = load(name)
+        if not (isinstance(found, type) and issubclass(found, self._base) and is_dataclass(found)):
+            raise InputError(f"{name!r} is not a dataclass derived from {self._base.__name__}")
+        return cast("Callable[..., T]", found)
 
     def make(self, name: str, **options: Any) -> T:
         """Build the named thing; its options are checked against the types of its fields."""

@@ -19,4 +19,4 @@ class Aggregator(ABC):
         """Return the aggregate, D; `weights` (N, not negative) are the clients' sample counts."""
 
 
-registry: Registry[Aggregator] = Registry("aggregator", "fedcap.aggregators")
+registry: Registry[Aggregator] = Registry("aggregator", Aggregator, "fedcap.aggregators")

@@ -42,4 +42,4 @@ class Attack(ABC):
         return attacked
 
 
-registry: Registry[Attack] = Registry("attack", "fedcap.attacks")
+registry: Registry[Attack] = Registry("attack", Attack, "fedcap.attacks")

@@ -81,7 +81,7 @@ class Source(ABC):
         """Return all samples."""
 
 
-registry: Registry[Source] = Registry("data set", "fedcap.data")
+registry: Registry[Source] = Registry("data set", Source, "fedcap.data")
 
 
 def digest(*tensors: Tensor) -> str:

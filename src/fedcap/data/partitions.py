@@ -30,7 +30,7 @@ class Partition(ABC):
         """Return each client's sample indices; `samples` per client, or as many as there are."""
 
 
-registry: Registry[Partition] = Registry("partition")
+registry: Registry[Partition] = Registry("partition", Partition)
 names = registry.names
 make = registry.make
 

@@ -141,4 +141,4 @@ class Method(ABC, Generic[S]):
         return Trained(learner.weights - received[0], learner.weights)
 
 
-registry: Registry[Method[object]] = Registry("method", "fedcap.methods")
+registry: Registry[Method[object]] = Registry("method", Method, "fedcap.methods")

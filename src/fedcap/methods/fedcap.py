@@ -63,7 +63,7 @@ class FedCAP(Method[FedCAPState]):
     state_type: ClassVar[type[Any]] = FedCAPState
     detects: ClassVar[bool] = True
 
-    alpha: Annotated[float, Field(ge=0)] = 10.0
+    alpha: Annotated[float, Field(ge=0, le=1e4)] = 10.0
     """How sharply likeness decides the mixing weights (Eq. 5)."""
     phi: Annotated[float, Field(ge=0, le=1)] = 0.3
     """A client's share in its own customised model."""

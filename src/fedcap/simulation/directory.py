@@ -63,30 +63,13 @@ class RunDirectory:
         except OSError:
             self._lock.close()
             raise InputError(f"another process is running in {self.path}") from None
-        try:
-            self._claim()
-        except BaseException:
-            self._lock.close()
-            raise
+        if not (self.path / CONFIG).exists():
+            write_aside(self.path / CONFIG, to_toml(self._experiment.settings()).encode())
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._lock is not None
         self._lock.close()
-
-    def _claim(self) -> None:
-        config = self.path / CONFIG
-        settings = self._experiment.settings()
-        if config.exists():
-            if _identity(Experiment(**read_toml(config)).settings()) != _identity(settings):
-                raise InputError(
-                    f"{self.path} holds another run: give another --out, or continue that run with"
-                    f" --resume {self.path}"
-                )
-        elif any(entry.name != ".lock" for entry in self.path.iterdir() if entry.name[-8:] != ".partial"):
-            raise InputError(f"{self.path} holds files that are not a run's: give another --out")
-        else:
-            write_aside(config, to_toml(settings).encode())
 
     def started(self, simulation: Simulation) -> None:
         """Put an interrupted run back where its last checkpoint left it."""
@@ -102,7 +85,12 @@ class RunDirectory:
         else:
             write_aside(provenance, json.dumps(facts, indent=2).encode())
         done = self._restore(simulation)
-        lines = self._lines()[:done]
+        lines = self._lines()
+        if len(lines) < done:
+            raise InputError(
+                f"{self.path} cannot be resumed: {ROUNDS} has {len(lines)} rounds, the checkpoint {done}"
+            )
+        lines = lines[:done]
         simulation.history[:] = [RoundRecord.from_json(line) for line in lines]
         write_aside(self.path / ROUNDS, "".join(line + "\n" for line in lines).encode())
 
@@ -117,7 +105,11 @@ class RunDirectory:
             return 0
         with safe_open(checkpoint, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            done = int(file.metadata()["round"])
+            metadata = file.metadata()
+        if metadata["layout"] != simulation.layout.digest():
+            raise InputError(
+                f"{self.path} cannot be resumed: this version lays out the network's weights otherwise"
+            )
         simulation.personal.copy_(tensors.pop("personal"))
         simulation.has_trained.copy_(tensors.pop("has_trained"))
         kept = {
@@ -125,7 +117,7 @@ class RunDirectory:
             for field in fields(simulation.method.state_type)
         }
         simulation.state = simulation.method.state_type(**kept)
-        return done
+        return int(metadata["round"])
 
     def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
         """Write the round's line, then, every so often, a checkpoint."""
@@ -139,6 +131,23 @@ class RunDirectory:
     def finished(self, result: Result) -> None:
         """Write the result."""
         write_aside(self.path / RESULT, result.to_json().encode())
+
+
+def examine(path: Path, experiment: Experiment) -> Result | None:
+    """Return the result of this experiment if the directory has it; refuse one that holds anything else."""
+    if not path.exists():
+        return None
+    if not path.is_dir():
+        raise InputError(f"{path} is a file: give another --out")
+    if (path / CONFIG).exists():
+        if _identity(load_experiment(path).settings()) != _identity(experiment.settings()):
+            raise InputError(
+                f"{path} holds another run: give another --out, or continue that run with --resume {path}"
+            )
+        return load_result(path) if (path / RESULT).exists() else None
+    if any(not entry.name.startswith(".") for entry in path.iterdir()):
+        raise InputError(f"{path} holds files that are not a run's: give another --out")
+    return None
 
 
 def load_result(path: Path | str) -> Result:
@@ -169,8 +178,8 @@ def _checkpoint(simulation: Simulation) -> bytes:
     state = simulation.state
     tensors = {f"state.{field.name}": getattr(state, field.name) for field in fields(state)}
     tensors |= {"personal": simulation.personal, "has_trained": simulation.has_trained}
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(plain, metadata={"round": str(simulation.round)})
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    return save(plain, metadata={"round": str(simulation.round), "layout": simulation.layout.digest()})
 
 
 def _provenance(simulation: Simulation) -> dict[str, Any]:

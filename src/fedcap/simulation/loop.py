@@ -33,7 +33,7 @@ from fedcap.simulation.record import (
     removals,
     summarise,
 )
-from fedcap.training import Bench, Job, Performed, Pool, fresh_network, make_pool
+from fedcap.training import Bench, Job, Performed, Pool, fresh_network, make_pool, single_thread
 
 
 class Observer(Protocol):
@@ -348,16 +348,19 @@ def run(
     observers: Sequence[Observer] = (),
 ) -> Result:
     """Run an experiment to its end, from wherever its directory says it stands."""
-    from fedcap.simulation.directory import RunDirectory
+    from fedcap.simulation.directory import RunDirectory, examine
 
+    if out is not None and (known := examine(Path(out), experiment)) is not None:
+        return known
     if pool is None:
         with make_pool(experiment.workers, experiment.device) as own:
             return run(experiment, out, own, observers)
-    simulation = Simulation(experiment, pool)
-    if out is None:
-        return _play(simulation, observers)
-    with RunDirectory(Path(out), experiment) as directory:
-        return _play(simulation, [directory, *observers])
+    with single_thread():  # the server's sums too: bits do not depend on how many cores there are
+        simulation = Simulation(experiment, pool)
+        if out is None:
+            return _play(simulation, observers)
+        with RunDirectory(Path(out), experiment) as directory:
+            return _play(simulation, [directory, *observers])
 
 
 def _play(simulation: Simulation, observers: Sequence[Observer]) -> Result:

@@ -3,7 +3,7 @@
 from fedcap.training.bench import Bench, Job, LocalClient, Performed, Trained, Trainer
 from fedcap.training.fit import SGD, Learner, fit
 from fedcap.training.network import Layout, Network, fresh_network
-from fedcap.training.pool import Pool, make_pool
+from fedcap.training.pool import Pool, make_pool, single_thread
 
 __all__ = [
     "SGD",
@@ -20,4 +20,5 @@ __all__ = [
     "fit",
     "fresh_network",
     "make_pool",
+    "single_thread",
 ]

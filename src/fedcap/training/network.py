@@ -8,6 +8,7 @@ buffers, such as the running statistics of a batch norm.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -52,6 +53,11 @@ class Layout:
             slots.append(Slot(name, tensor.shape, start, stop))
             trainable = stop if learns else trainable
         return cls(tuple(slots), trainable, stop)
+
+    def digest(self) -> str:
+        """Return a hash of what lies where; vectors of different digests cannot be exchanged."""
+        text = f"channels-last {self.trainable} {self.slots}"
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def last_layer(self) -> slice:

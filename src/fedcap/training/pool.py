@@ -33,7 +33,7 @@ DEATHS_FORGIVEN = 2
 
 
 class WorkerError(RuntimeError):
-    """A job failed, or its workers keep dying."""
+    """A job failed, or its workers keep dying; the cause has where."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class Outcome:
     updates: Tensor
     kept: Tensor
     performed: list[Performed]
+
+
+def explain(error: Exception) -> str:
+    """Return what went wrong, in a line."""
+    return f"{type(error).__name__}: {error}"
 
 
 @contextmanager
@@ -96,7 +101,7 @@ class SerialPool(Pool):
                 try:
                     done = self._bench.perform(job, models, personal[job.client], update, keep)
                 except Exception as error:
-                    raise WorkerError(f"client {job.client}: {error}") from error
+                    raise WorkerError(f"client {job.client}: {explain(error)}") from error
                 performed.append(done)
         return Outcome(updates, kept, performed)
 
@@ -171,9 +176,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Failure:
-    """From a worker: why a job failed."""
+    """From a worker: why a job failed, and where."""
 
     reason: str
+    where: str = ""
 
 
 class Worker:
@@ -181,22 +187,25 @@ class Worker:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        # Modules are found where this process finds them, and not first in the directory it stands in.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "fedcap.training.worker", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "fedcap.training.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=environment,
+                stdout=2,  # what a user's own code prints must not get between our own output
+                env={**os.environ, **threads, "PYTHONPATH": path},
             )
         self.pipe = Connection(ours.detach())
         self.order: Order | None = None
 
-    def stop(self) -> None:
-        """End the process, whatever it is doing."""
+    def stop(self) -> int:
+        """End the process, whatever it is doing; return how it ended."""
         self.pipe.close()
         self.process.kill()
-        self.process.wait()
+        return self.process.wait()
 
 
 class WorkerPool(Pool):
@@ -294,14 +303,15 @@ class WorkerPool(Pool):
                     deaths[order.row] += 1
                     if deaths[order.row] > DEATHS_FORGIVEN:
                         raise WorkerError(
-                            f"the worker died {deaths[order.row]} times at client {order.job.client}"
-                            " (out of memory?): use fewer workers"
+                            f"client {order.job.client}: {deaths[order.row]} workers died, the last with exit"
+                            f" code {worker.stop()}; --workers 1 trains without them"
                         ) from None
                     waiting.appendleft(order)
                     worker = self._replace(worker)
                 else:
                     if isinstance(answer, Failure):
-                        raise WorkerError(f"client {order.job.client}: {answer.reason}")
+                        where = RuntimeError(answer.where)
+                        raise WorkerError(f"client {order.job.client}: {answer.reason}") from where
                     performed[order.row] = answer
                 self._give(worker, waiting)
         count = len(jobs)
@@ -334,7 +344,15 @@ class WorkerPool(Pool):
 def make_pool(workers: int | None = None, device: str = "cpu") -> Pool:
     """Return a pool of that many workers (default: one per core); other devices take clients in turn."""
     if workers is None:
-        workers = len(os.sched_getaffinity(0))
+        workers = available_cores()
     if workers < 1:
         raise InputError(f"workers should be greater than or equal to 1 (got {workers})")
-    return WorkerPool(workers) if workers > 1 and device == "cpu" else SerialPool()
+    shared = workers > 1 and device == "cpu" and hasattr(os, "memfd_create")
+    return WorkerPool(workers) if shared else SerialPool()
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -42,12 +42,6 @@ class Memory:
         handle = SharedTensor(f"/proc/{os.getpid()}/fd/{descriptor}", tuple(shape), dtype)
         return handle, handle.open()
 
-    def share(self, tensor: Tensor) -> SharedTensor:
-        """Copy a tensor into shared memory."""
-        handle, shared = self.empty(tuple(tensor.shape), tensor.dtype)
-        shared.copy_(tensor)
-        return handle
-
     def close(self) -> None:
         """Give the memory back."""
         self._finalise()

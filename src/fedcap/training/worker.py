@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedcap.training.bench import Bench, Performed
-from fedcap.training.pool import Buffers, Failure, Opening, Order
+from fedcap.training.pool import Buffers, Failure, Opening, Order, explain
 
 
 def main(descriptor: int) -> None:
@@ -35,7 +35,8 @@ def main(descriptor: int) -> None:
             try:
                 bench, broken = _open(message), ""
             except Exception as error:
-                bench, broken = None, f"a worker cannot load the experiment: {error}"
+                hint = "what a script defines itself must be in a module of its own, or --workers 1"
+                bench, broken = None, f"a worker cannot load the experiment ({error}): {hint}"
         elif isinstance(message, Buffers):
             tensors = None
             with suppress(OSError, RuntimeError):  # gone already: newer ones are on their way
@@ -59,8 +60,8 @@ def _perform(
     updates[row], kept[row] = 0, 0
     try:
         return bench.perform(order.job, models, personal[row], updates[row], kept[row])
-    except Exception:
-        return Failure(traceback.format_exc(limit=-3).strip())
+    except Exception as error:
+        return Failure(explain(error), traceback.format_exc())
 
 
 if __name__ == "__main__":
