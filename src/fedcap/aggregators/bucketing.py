@@ -22,7 +22,7 @@ from fedcap.aggregators.base import Aggregator, Robust, chosen, draw, registry
 @registry.register("bucketing")
 @dataclass(frozen=True)
 class Bucketing(Robust):
-    """Another rule on the averages of random buckets of updates: bucketing(rule, size)."""
+    """Another rule on the averages of random buckets of updates."""
 
     rule: str | dict[str, Any] = "median"
     """The inner rule: a name, or a table of its name and options."""
@@ -45,7 +45,7 @@ class Bucketing(Robust):
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the inner rule's aggregate of the buckets' averages."""
         order = torch.randperm(len(rows), generator=draw(self.seed, rows))
-        buckets = order.split(self.size)
+        buckets = torch.split(order, self.size)
         shares = rows.new_zeros(len(buckets), len(rows))
         for bucket, members in enumerate(buckets):
             shares[bucket, members.to(rows.device)] = 1 / len(members)

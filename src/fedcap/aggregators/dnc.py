@@ -56,4 +56,5 @@ def outlier_scores(rows: Tensor) -> Tensor:
     """Return the squared projections of the centred rows on their main direction, N."""
     exact = rows.double()
     values, vectors = torch.linalg.eigh(products(exact - exact.mean(dim=0)))
-    return values[-1].clamp_min(0) * vectors[:, -1].square()
+    scores: Tensor = values[-1].clamp_min(0) * vectors[:, -1].square()
+    return scores

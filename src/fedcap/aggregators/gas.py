@@ -25,7 +25,7 @@ from fedcap.aggregators.columns import distances_to, mean_of
 @registry.register("gas")
 @dataclass(frozen=True)
 class GAS(Robust):
-    """The mean of the N − M updates nearest to another rule's aggregate, in p sub-vectors: gas(rule, chunks)."""
+    """The mean of the N − M updates nearest to another rule's aggregate of their parts."""
 
     rule: str | dict[str, Any] = "median"
     """The inner rule: a name, or a table of its name and options."""
