@@ -88,6 +88,7 @@ def run(
     dataset: Annotated[str | None, typer.Option(help="Data set. [default: digits]")] = None,
     model: Annotated[str | None, typer.Option(help="Network, or module:function.")] = None,
     method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
+    rule: Annotated[str | None, typer.Option(help="The server's rule, for methods that take any.")] = None,
     attack: Annotated[str | None, typer.Option(help="Attack, or none. [default: none]")] = None,
     malicious: Annotated[
         float | None, typer.Option(help="Share of malicious clients. [default: 0.3]")
@@ -125,6 +126,8 @@ def run(
         "workers": None if resume else workers,
     }
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
+    if rule is not None:
+        given = overlay(given, {"method": {"rule": rule}})
     for setting in settings or []:
         given = overlay(given, _parse_setting(setting))
     if resume is not None:

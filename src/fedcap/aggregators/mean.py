@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcap.aggregators.base import Aggregator, registry
+from fedcap.aggregators.base import Aggregator, finite_rows, registry
+from fedcap.registry import InputError
 
 
 @registry.register("mean")
@@ -21,9 +22,9 @@ class Mean(Aggregator):
 
     def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
         """Return the weighted mean of the rows."""
-        if not bool(updates.isfinite().all()):
-            raise ValueError("the mean takes finite rows only: remove those with NaN or infinity")
-        if weights is None:
-            return updates.mean(dim=0)
-        shares = weights.to(updates.device, torch.float64)
-        return (shares / shares.sum()).to(updates.dtype) @ updates
+        votes = torch.ones(len(updates)) if weights is None else weights
+        shares = votes.to(updates.device, torch.float64)
+        mean = (shares / shares.sum()).to(updates.dtype) @ updates
+        if not bool(mean.isfinite().all()) and not bool(finite_rows(updates).all()):
+            raise InputError("the mean takes finite rows only: remove those with NaN or infinity")
+        return mean

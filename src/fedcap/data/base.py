@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedcap.data.partitions import Partition
 from fedcap.randomness import derive
@@ -47,6 +48,8 @@ class FederatedData:
     classes: int
     data_hash: str
     partition_hash: str
+    root: Samples | None = None
+    """Samples that no client has, for a server that needs some."""
 
     def __len__(self) -> int:
         return len(self.train)
@@ -93,10 +96,36 @@ def digest(*tensors: Tensor) -> str:
     return sha.hexdigest()
 
 
+def root_set(labels: Tensor, shares: Sequence[Tensor], count: int, seed: int) -> Tensor:
+    """Return indices of samples that no client has, as many of each class as it goes."""
+    free = torch.ones(len(labels), dtype=torch.bool)
+    for share in shares:
+        free[share] = False
+    left = free.nonzero().flatten()
+    if len(left) < count:
+        raise InputError(
+            f"the server's root set needs {count} samples that no client has, {len(left)} are left:"
+            " use fewer clients or fewer samples per client"
+        )
+    left = left[torch.randperm(len(left), generator=derive(seed, "root"))]
+    before = functional.one_hot(labels[left]).cumsum(dim=0)  # of each class, up to and with this sample
+    place = before.gather(1, labels[left][:, None]).flatten()
+    return left[place.argsort(stable=True)[:count]]
+
+
 def federate(
-    dataset: Dataset, partition: Partition, clients: int, samples: int | None, train_share: float, seed: int
+    dataset: Dataset,
+    partition: Partition,
+    clients: int,
+    samples: int | None,
+    train_share: float,
+    seed: int,
+    root: int = 0,
 ) -> FederatedData:
-    """Deal a data set out to clients and split each one's part; a function of the seed alone."""
+    """Deal a data set out to clients and split each one's part; a function of the seed alone.
+
+    With `root`, so many samples that no client has are set aside for the server.
+    """
     shares = partition(dataset.samples.y, clients, samples, derive(seed, "partition"))
     train: list[Samples] = []
     test: list[Samples] = []
@@ -110,4 +139,8 @@ def federate(
             )
         for part, where in ((train, order[:count]), (test, order[count:])):
             part.append(Samples(dataset.samples.x[where], dataset.samples.y[where]))
-    return FederatedData(train, test, dataset.classes, dataset.digest(), digest(*shares))
+    aside = None
+    if root:
+        where = root_set(dataset.samples.y, shares, root, seed)
+        aside = Samples(dataset.samples.x[where], dataset.samples.y[where])
+    return FederatedData(train, test, dataset.classes, dataset.digest(), digest(*shares), aside)

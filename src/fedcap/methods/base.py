@@ -13,15 +13,15 @@ The state is a dataclass of tensors, so that any method's state can be written t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedcap.registry import Registry
-from fedcap.training import Layout, LocalClient, Trained
+from fedcap.training import Layout, LocalClient, Network, Trained
 
 S = TypeVar("S")
 
@@ -59,13 +59,23 @@ class Uploads:
     """N sample counts, as claimed and bounded."""
     malicious: int = 0
     """How many rows the server assumes to be malicious; rules that need a number use it."""
+    extra: Tensor | None = None
+    """N×e: what else the method asked each client for; finite numbers."""
+    root: Tensor | None = None
+    """D: the update of the server's own root set, for methods that have one."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def only(self, mask: Tensor) -> Uploads:
         """Return the rows for which the mask holds."""
-        return Uploads(self.ids[mask], self.updates[mask], self.samples[mask], self.malicious)
+        return replace(
+            self,
+            ids=self.ids[mask],
+            updates=self.updates[mask],
+            samples=self.samples[mask],
+            extra=None if self.extra is None else self.extra[mask],
+        )
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,8 @@ class Verdict:
     """Clients whose update did not count this round, and why."""
     removed: Mapping[int, str] = field(default_factory=dict)
     """Clients who are out for good, and why."""
+    notes: Sequence[str] = ()
+    """What else the server had to do otherwise than asked."""
 
 
 def norms_by_client(ids: Tensor, updates: Tensor) -> dict[int, float]:
@@ -87,10 +99,16 @@ def norms_by_client(ids: Tensor, updates: Tensor) -> dict[int, float]:
 
 
 def drop_non_finite(uploads: Uploads) -> tuple[Uploads, dict[int, str]]:
-    """Return the rows that are numbers throughout, and a reason for each of the others."""
+    """Return the rows that are numbers throughout, and a reason for each of the others.
+
+    Those others count among the malicious: so many fewer are assumed among the rest.
+    """
     finite = uploads.updates.isfinite().all(dim=1).cpu()
     refused = dict.fromkeys(uploads.ids[~finite].tolist(), "not finite")
-    return (uploads.only(finite) if refused else uploads), refused
+    if not refused:
+        return uploads, refused
+    left = max(0, uploads.malicious - len(refused))
+    return replace(uploads.only(finite), malicious=left), refused
 
 
 @dataclass(frozen=True)
@@ -103,6 +121,8 @@ class Method(ABC, Generic[S]):
     """Whether the server removes clients it finds malicious."""
     shares: ClassVar[bool] = True
     """Whether anything goes to the server at all."""
+    root_samples: ClassVar[int] = 0
+    """How many clean samples, of nobody's data, the server needs for itself."""
 
     @abstractmethod
     def start(self, weights: Tensor, layout: Layout) -> S:
@@ -113,7 +133,7 @@ class Method(ABC, Generic[S]):
         return torch.zeros(len(ids), dtype=torch.bool)
 
     def request_start(self, state: S) -> Tensor:
-        """Return the model from which those asked train their request."""
+        """Return the model from which those asked train their request, and the server its root update."""
         raise TypeError(f"{type(self).__name__} asks nobody for a request")
 
     @abstractmethod
@@ -130,9 +150,17 @@ class Method(ABC, Generic[S]):
         client.fit(learner)
         return learner.weights - start
 
-    def shared(self, received: Tensor) -> Tensor | None:
+    def first_personal(self, network: Network) -> Tensor:
+        """On the client: return what it keeps before it ever trains; the network has the common weights."""
+        return network.weights
+
+    def shared(self, client: LocalClient, received: Tensor, personal: Tensor) -> Tensor | None:
         """On the client: return the model it has on receipt, before training; none if none came."""
         return received[0] if len(received) else None
+
+    def personal_logits(self, network: Network, personal: Tensor, x: Tensor) -> Tensor:
+        """On the client: return what its personal model answers to inputs x."""
+        return network.logits(personal, x)
 
     def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
         """On the client: train from the model received; keep what came of it."""

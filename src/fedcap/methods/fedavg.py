@@ -2,70 +2,65 @@
 
 Reference: McMahan et al., AISTATS 2017. Its personal reading, the model a client has after training
 locally from the global one, is FedAvg-FT (Cheng et al., "Fine-tuning is fine in federated learning").
-Any aggregation rule may stand in the mean's place.
+Any aggregation rule may stand in the mean's place. Malicious clients send attacked updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedcap import aggregators
 from fedcap.aggregators import Aggregator
-from fedcap.methods.base import (
-    Dispatch,
-    Method,
-    Uploads,
-    Verdict,
-    drop_non_finite,
-    norms_by_client,
-    registry,
-)
-from fedcap.training import Layout
+from fedcap.methods.base import Dispatch, Uploads, Verdict, drop_non_finite, norms_by_client, registry
+from fedcap.methods.global_model import GlobalModel, GlobalState
+
+FALLBACK = "median"
+"""The rule for rounds that have too few rows for the one asked for: it works with any number."""
 
 
-@dataclass(frozen=True)
-class GlobalState:
-    """The server of a single model."""
+def combine(rule: Aggregator, uploads: Uploads) -> tuple[Tensor | None, Verdict]:
+    """Return the rule's aggregate of the finite rows, none if there are none, and what was found.
 
-    model: Tensor
-    """D: the global model."""
+    A round may have too few rows for the M assumed, or for the rule at all; then M is lowered, or the
+    median takes the rule's place, and the verdict says so.
+    """
+    norms = norms_by_client(uploads.ids, uploads.updates)
+    uploads, refused = drop_non_finite(uploads)
+    rows, malicious = len(uploads), uploads.malicious
+    if not rows:
+        return None, Verdict(norms, refused)
+    notes = []
+    if rule.tolerates(rows) < 0:
+        notes.append(f"{rows} rows are too few for {type(rule).__name__}: {FALLBACK} used")
+        rule = aggregators.make(FALLBACK)
+    if malicious > rule.tolerates(rows):
+        notes.append(f"{malicious} malicious of {rows} rows assumed, {rule.tolerates(rows)} guarded against")
+        malicious = rule.tolerates(rows)
+    return rule(uploads.updates, uploads.samples, malicious), Verdict(norms, refused, notes=notes)
 
 
 @registry.register("fedavg", "fedavg-ft")
 @dataclass(frozen=True)
-class FedAvg(Method[GlobalState]):
+class FedAvg(GlobalModel):
     """One global model, the mean of all clients' (or by another rule); personal reading: FedAvg-FT."""
 
-    state_type: ClassVar[type[Any]] = GlobalState
+    rule: str | dict[str, Any] = "mean"
+    """How updates are aggregated: the name of a rule, or a table of its name and options."""
 
-    rule: str = "mean"
+    def __post_init__(self) -> None:
+        _ = self._rule
 
     @cached_property
-    def _aggregate(self) -> Aggregator:
-        return aggregators.make(self.rule)
-
-    def start(self, weights: Tensor, layout: Layout) -> GlobalState:
-        """Start from the common weights."""
-        return GlobalState(weights)
-
-    def dispatch(self, state: GlobalState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
-        """Send everybody the global model."""
-        return Dispatch(ids, state.model[None], torch.zeros(len(ids), 1, dtype=torch.long))
+    def _rule(self) -> Aggregator:
+        return aggregators.chosen(self.rule)
 
     def aggregate(
         self, state: GlobalState, dispatch: Dispatch, uploads: Uploads
     ) -> tuple[GlobalState, Verdict]:
         """Move the global model by the aggregate of the finite updates."""
-        verdict_norms = norms_by_client(uploads.ids, uploads.updates)
-        uploads, refused = drop_non_finite(uploads)
-        verdict = Verdict(verdict_norms, refused)
-        if not len(uploads):
-            return state, verdict
-        step = self._aggregate(uploads.updates, uploads.samples, uploads.malicious)
-        return GlobalState(state.model + step), verdict
+        step, verdict = combine(self._rule, uploads)
+        return state.moved(step), verdict

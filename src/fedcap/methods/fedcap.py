@@ -25,6 +25,7 @@ from torch import Tensor
 from fedcap.methods import equations
 from fedcap.methods.base import Dispatch, Method, Uploads, Verdict, registry
 from fedcap.methods.equations import Rows
+from fedcap.methods.pair import train_pair
 from fedcap.training import Layout, LocalClient, Trained
 
 ABLATION: dict[str, dict[str, Any]] = {
@@ -135,10 +136,7 @@ class FedCAP(Method[FedCAPState]):
         """Train the personal model, pulled towards the one received, and the shared one, in pairs."""
         if not self.personalise:
             return super().train(client, received, personal)
-        own = client.learner(personal, anchor=received[0], pull=self.lambda_)
-        shared = client.learner(received[0])
-        client.fit(own, shared)
-        return Trained(shared.weights - received[0], own.weights)
+        return train_pair(client, received[0], personal, self.lambda_)
 
     def aggregate(
         self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads

@@ -30,6 +30,7 @@ class Upload:
     client: int
     update: object
     samples: object
+    extra: object = None
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Admission:
     bounded: dict[int, str]
 
 
-def _check(upload: Upload, size: int) -> tuple[Tensor, float] | str:
-    """Return the update and the claimed sample count, or what is wrong with them."""
+def _check(upload: Upload, size: int, extra: int) -> tuple[Tensor, float] | str:
+    """Return the update and the claimed sample count, or what is wrong with what was sent."""
     update, samples = upload.update, upload.samples
     if not isinstance(update, Tensor):
         return f"not a tensor but {type(update).__name__}"
@@ -56,10 +57,21 @@ def _check(upload: Upload, size: int) -> tuple[Tensor, float] | str:
         return f"sample count is {type(samples).__name__}, not a number"
     if not 1 <= samples < math.inf:
         return "claims a sample count that is not positive and finite"
+    if extra and not _is_finite_vector(upload.extra, extra):
+        return f"extra is not {extra} finite numbers"
     try:
         return update.detach().float(), float(min(samples, LARGEST_CLAIM))
     except RuntimeError as error:
         return f"cannot be read as single precision: {error}"
+
+
+def _is_finite_vector(value: object, size: int) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and value.is_floating_point()
+        and value.shape == (size,)
+        and bool(value.isfinite().all())
+    )
 
 
 def admit(
@@ -68,8 +80,9 @@ def admit(
     size: int,
     malicious: int = 0,
     device: torch.device | str = "cpu",
+    extra: int = 0,
 ) -> Admission:
-    """Turn what clients sent into uploads of `size` weights each, sorted by client.
+    """Turn what clients sent, `size` weights and `extra` numbers each, into uploads sorted by client.
 
     Only those invited to the round count, whoever else may call (a removed client come back), and each
     only once.
@@ -77,9 +90,10 @@ def admit(
     refused: dict[int, str] = {}
     rows: dict[int, Tensor] = {}
     claims: dict[int, float] = {}
+    extras: dict[int, Tensor] = {}
     for upload in sorted(received, key=lambda upload: upload.client):
         client = upload.client
-        checked = _check(upload, size)
+        checked = _check(upload, size, extra)
         if client not in invited:
             refused[client] = "was not asked to take part"
         elif client in rows or client in refused:
@@ -88,6 +102,8 @@ def admit(
             refused[client] = checked
         else:
             rows[client], claims[client] = checked
+            if isinstance(upload.extra, Tensor):
+                extras[client] = upload.extra
     samples = torch.tensor(list(claims.values()), dtype=torch.float64)
     limit = MEDIANS_BELIEVED * float(samples.median()) if rows else 0.0
     bounded = {
@@ -99,4 +115,11 @@ def admit(
     for admitted, row in zip(updates, rows.values(), strict=True):
         admitted.copy_(row)
     ids = torch.tensor(list(rows), dtype=torch.long)
-    return Admission(Uploads(ids, updates, samples.clamp_max(limit), malicious), refused, bounded)
+    uploads = Uploads(
+        ids,
+        updates,
+        samples.clamp_max(limit),
+        malicious,
+        extra=torch.stack([extras[client].to(device) for client in rows]) if extra and rows else None,
+    )
+    return Admission(uploads, refused, bounded)

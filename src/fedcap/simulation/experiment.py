@@ -187,7 +187,13 @@ class Experiment(BaseModel):
         """Load the data set and deal it out."""
         source = self.source
         return data.federate(
-            source.load(), self.partition, source.clients, source.samples, source.train_share, self.seed
+            source.load(),
+            self.partition,
+            source.clients,
+            source.samples,
+            source.train_share,
+            self.seed,
+            root=self.trainer.root_samples,
         )
 
     def roster(self, clients: int) -> frozenset[int]:

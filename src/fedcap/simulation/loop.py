@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -85,9 +86,11 @@ class Simulation:
         network = fresh_network(build, derived_seed(experiment.seed, "weights"), experiment.device)
         self.layout, weights = network.layout, network.weights
         self.state: Any = self.method.start(weights, self.layout)
-        self.personal = weights.repeat(len(self.data), 1)
-        """What each client has after its own training, K×D; the common weights before."""
+        self.personal = self.method.first_personal(network).repeat(len(self.data), 1)
+        """What each client keeps of its own training, a row each; that of the common weights before."""
         self.has_trained = torch.zeros(len(self.data), dtype=torch.bool)
+        self._root = [] if self.data.root is None else [self.data.root]
+        """The server's own samples: to the pool it is one client more, the last, whom nobody attacks."""
         self._pool = pool
         device = experiment.device
         pool.open(
@@ -96,7 +99,7 @@ class Simulation:
                 trainer=self.method,
                 sgd=experiment.sgd,
                 seed=experiment.seed,
-                train=[samples.to(device) for samples in self._training_data(self.data)],
+                train=[samples.to(device) for samples in (*self._training_data(self.data), *self._root)],
                 test=[samples.to(device) for samples in self.data.test],
                 size=self.layout.size,
                 device=device,
@@ -143,16 +146,22 @@ class Simulation:
         updates, performed = self._train(dispatch, number, evaluate, watch)
         sent, realised = self._attack(ids.tolist(), updates, ("attack", number), watch)
         with watch.on("server"):
+            extra = max((len(done.extra) for done in performed.values()), default=0)
             admission = admit(
-                [self._upload(k, row) for k, row in zip(ids.tolist(), sent, strict=True)]
+                [
+                    self._upload(k, row, performed.get(k), extra)
+                    for k, row in zip(ids.tolist(), sent, strict=True)
+                ]
                 if self.method.shares
                 else [],
                 ids.tolist(),
                 self.layout.size,
                 int(self.experiment.malicious * len(ids) + 1e-9),
                 self.experiment.device,
+                extra,
             )
-            self.state, verdict = self.method.aggregate(before, dispatch, admission.uploads)
+            uploads = replace(admission.uploads, root=self._root_update(number))
+            self.state, verdict = self.method.aggregate(before, dispatch, uploads)
         accuracy = self._evaluate(before, performed, number, watch) if evaluate else None
         benign = [done for k, done in performed.items() if k not in self.malicious]
         record = RoundRecord(
@@ -167,8 +176,9 @@ class Simulation:
             removed=verdict.removed,
             attack=realised,
             diverged=not all(done.finite for done in benign),
-            bytes=self._bytes(dispatch, len(requests) + len(faults)),
+            bytes=self._bytes(dispatch, len(requests) + len(faults), extra),
             seconds=watch.seconds(),
+            notes=list(verdict.notes),
         )
         self.history.append(record)
         return record
@@ -260,9 +270,19 @@ class Simulation:
             sent = attack(updates, malicious, derive(self.experiment.seed, *purpose))
             return sent, _realised(sent, malicious.to(sent.device))
 
-    def _upload(self, client: int, row: Tensor) -> Upload:
+    def _root_update(self, number: int) -> Tensor | None:
+        """Train the server's own update on its root set, if it has one."""
+        if not self._root:
+            return None
+        start = self.method.request_start(self.state)[None]
+        server = len(self.data)
+        outcome = self._pool.run([Job("request", server, number, (0,))], start, start.expand(server + 1, -1))
+        return outcome.updates[0].clone()
+
+    def _upload(self, client: int, row: Tensor, done: Performed | None = None, extra: int = 0) -> Upload:
         claim = self.experiment.attack.claim if client in self.malicious else None
-        return Upload(client, row, claim or len(self.data.train[client]))
+        told = done.extra if done else (0.0,) * extra  # an attacker that did not train has nothing to tell
+        return Upload(client, row, claim or len(self.data.train[client]), torch.tensor(told))
 
     def _evaluate(
         self, state: Any, performed: Mapping[int, Performed], number: int, watch: Stopwatch
@@ -295,12 +315,13 @@ class Simulation:
             self.method.shares,
         )
 
-    def _bytes(self, dispatch: Dispatch, asked: int) -> int:
+    def _bytes(self, dispatch: Dispatch, asked: int, extra: int) -> int:
         """Count what went over the wire: models down, updates up, and the same for requests."""
         if not self.method.shares:
             return 0
         vectors = dispatch.rows.numel() + len(dispatch.ids) + 2 * asked
-        return vectors * self.layout.size * torch.float32.itemsize
+        numbers = vectors * self.layout.size + len(dispatch.ids) * extra
+        return numbers * torch.float32.itemsize
 
 
 def _mean_entropy(weights: Tensor | None) -> float | None:

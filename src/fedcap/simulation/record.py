@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -98,6 +98,8 @@ class RoundRecord:
     bytes: int
     """Sent to and by the clients."""
     seconds: Seconds
+    notes: Sequence[str] = field(default_factory=list)
+    """What the server had to do otherwise than asked: a smaller M, another rule."""
 
     def to_json(self) -> str:
         """Return the record as one line."""

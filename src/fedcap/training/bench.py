@@ -22,6 +22,9 @@ from fedcap.training.network import Network, fresh_network
 
 EVALUATION_BATCH = 4096
 
+Answer = Callable[[Network, Tensor, Tensor], Tensor]
+"""From a network, weights and inputs to logits."""
+
 
 @contextmanager
 def _onednn(enabled: bool) -> Iterator[None]:
@@ -39,6 +42,8 @@ class Trained:
 
     update: Tensor
     personal: Tensor
+    extra: Tensor | None = None
+    """A few numbers more to send, if the method asks for any."""
 
 
 class LocalClient:
@@ -52,23 +57,37 @@ class LocalClient:
         self._generator = generator
         self._networks = networks
 
+    def network(self) -> Network:
+        """Return a network that none of this client's learners has."""
+        return next(self._networks)
+
     def learner(self, weights: Tensor, anchor: Tensor | None = None, pull: float = 0.0) -> Learner:
         """Return a learner that starts at the given weights, pulled towards an anchor if there is one."""
-        return Learner(next(self._networks), weights, anchor, pull)
+        return Learner(self.network(), weights, anchor, pull)
 
-    def fit(self, *learners: Learner) -> None:
-        """Train the learners for one round, each on the same mini-batches, in the order given."""
-        fit(learners, self.samples, self._sgd, self._generator)
+    def fit(self, *learners: Learner, samples: Samples | None = None) -> None:
+        """Train the learners for one round, each on the same mini-batches, in the order given.
+
+        They train on all of the client's samples, unless told on which.
+        """
+        fit(learners, self.samples if samples is None else samples, self._sgd, self._generator)
 
 
 class Trainer(Protocol):
-    """The client's side of a method; `received` is k×D, the models the server sent to this client."""
+    """The client's side of a method.
+
+    `received` is k×D, the models the server sent to this client; `personal` is what the client keeps
+    from round to round: a model, or more than that.
+    """
 
     def request(self, client: LocalClient, start: Tensor) -> Tensor:
         """Return the update by which a newcomer asks for its first model."""
 
-    def shared(self, received: Tensor) -> Tensor | None:
+    def shared(self, client: LocalClient, received: Tensor, personal: Tensor) -> Tensor | None:
         """Return the model a client has on receipt, before it trains; none if nothing is shared."""
+
+    def personal_logits(self, network: Network, personal: Tensor, x: Tensor) -> Tensor:
+        """Return what a client's personal model answers to inputs x."""
 
     def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
         """Train for one round."""
@@ -96,6 +115,8 @@ class Performed:
     personal_correct: int | None = None
     finite: bool = True
     """Whether the honest update is a number in every weight."""
+    extra: tuple[float, ...] = ()
+    """What the client sends besides its update."""
     seconds_training: float = 0.0
     seconds_evaluating: float = 0.0
 
@@ -137,15 +158,23 @@ class Bench:
             generator = torch.Generator().manual_seed(seed)
             yield LocalClient(self.train[job.client], self.sgd, generator, self._each_network())
 
-    def correct(self, weights: Tensor, client: int) -> int:
-        """Return how many of a client's test samples the weights classify correctly."""
+    def _correct(self, answer: Answer, weights: Tensor, client: int) -> int:
+        """Return how many of a client's test samples are classified correctly."""
         samples = self.test[client]
         hits = 0
         for start in range(0, len(samples), EVALUATION_BATCH):
             batch = slice(start, start + EVALUATION_BATCH)
-            logits = self._network(0).logits(weights, samples.x[batch])
+            logits = answer(self._network(0), weights, samples.x[batch])
             hits += int((logits.argmax(dim=1) == samples.y[batch]).sum())
         return hits
+
+    def _shared_correct(self, job: Job, received: Tensor, personal: Tensor) -> int | None:
+        with self._client(job) as client:
+            shared = self.trainer.shared(client, received, personal)
+        return None if shared is None else self._correct(Network.logits, shared, job.client)
+
+    def _personal_correct(self, job: Job, personal: Tensor) -> int:
+        return self._correct(self.trainer.personal_logits, personal, job.client)
 
     def perform(self, job: Job, models: Tensor, personal: Tensor, update: Tensor, kept: Tensor) -> Performed:
         """Do one job; what the client sends goes into `update`, what it keeps into `kept`."""
@@ -156,13 +185,13 @@ class Bench:
         received = models[list(job.rows)]
         shared_correct = personal_correct = None
         finite = True
+        extra: tuple[float, ...] = ()
         began = time.perf_counter()
         evaluating = 0.0
         if job.evaluate:
-            shared = self.trainer.shared(received)
-            shared_correct = None if shared is None else self.correct(shared, job.client)
+            shared_correct = self._shared_correct(job, received, personal)
             if job.kind == "evaluate" and job.holds_personal:
-                personal_correct = self.correct(personal, job.client)
+                personal_correct = self._personal_correct(job, personal)
             evaluating += time.perf_counter() - began
         if job.kind == "request":
             with self._client(job) as client:
@@ -173,14 +202,16 @@ class Bench:
             update.copy_(trained.update)
             kept.copy_(trained.personal)
             finite = bool(update.isfinite().all())
+            extra = () if trained.extra is None else tuple(trained.extra.tolist())
             if job.evaluate:
                 tested = time.perf_counter()
-                personal_correct = self.correct(kept, job.client)
+                personal_correct = self._personal_correct(job, kept)
                 evaluating += time.perf_counter() - tested
         return Performed(
             shared_correct,
             personal_correct,
             finite,
+            extra,
             time.perf_counter() - began - evaluating,
             evaluating,
         )

@@ -55,10 +55,14 @@ class Learner:
         self._anchor = None if anchor is None or pull == 0 else anchor[:trainable]
         self._pull = pull
 
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the loss on a mini-batch, a scalar."""
+        return functional.cross_entropy(self.network.module(x), y)
+
     def step(self, x: Tensor, y: Tensor, lr: float) -> None:
         """Take one SGD step on a mini-batch."""
         gradient = self.network.gradient.zero_()
-        functional.cross_entropy(self.network.module(x), y).backward()  # type: ignore[no-untyped-call]
+        self.loss(x, y).backward()  # type: ignore[no-untyped-call]
         if self._anchor is not None:
             gradient.add_(self._moved - self._anchor, alpha=self._pull)
         self._moved.add_(gradient, alpha=-lr)

@@ -60,11 +60,16 @@ class Layout:
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
-    def last_layer(self) -> slice:
-        """The columns of the last module that has trainable weights of its own: the classifier."""
+    def last_module(self) -> str:
+        """The name of the last module that has trainable weights of its own: the classifier."""
         trained = [slot for slot in self.slots if slot.stop <= self.trainable]
-        owner = trained[-1].name.rpartition(".")[0]
-        own = [slot for slot in trained if slot.name.rpartition(".")[0] == owner]
+        return trained[-1].name.rpartition(".")[0]
+
+    @property
+    def last_layer(self) -> slice:
+        """The columns of the last module."""
+        trained = [slot for slot in self.slots if slot.stop <= self.trainable]
+        own = [slot for slot in trained if slot.name.rpartition(".")[0] == self.last_module]
         return slice(own[0].start, own[-1].stop)
 
 

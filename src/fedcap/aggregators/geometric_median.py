@@ -1,0 +1,67 @@
+"""The geometric median (RFA): the point with the smallest sum of distances to all updates.
+
+    z = argmin_z Σ_i ‖z − d_i‖,    by smoothed Weiszfeld steps  z ← Σ_i β_i d_i / Σ_i β_i,
+    β_i = 1 / max(ν, ‖z − d_i‖)
+
+Reference: Pillutla, Kakade, Harchaoui, "Robust aggregation for federated learning", IEEE Transactions on
+Signal Processing 2022. Breakdown: 2M < N; z then stays within 2 (N − M) / (N − 2M) times the honest
+rows' largest distance from their mean. z is always a mixture Σ w_i d_i of the rows, so its distances follow
+from the rows' products with each other, and one matrix product serves all steps: they go on until z stands
+still.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedcap.aggregators.base import Robust, registry
+from fedcap.aggregators.columns import products, weighted_sum
+
+
+@registry.register("geometric-median", "rfa")
+@dataclass(frozen=True)
+class GeometricMedian(Robust):
+    """The point with the smallest sum of distances to all updates (RFA)."""
+
+    smoothing: Annotated[float, Field(gt=0)] = 1e-6
+    """ν, as a share of the median distance between updates: nearer than this counts as this near."""
+    tolerance: Annotated[float, Field(gt=0)] = 1e-9
+    """z stands still when a step is shorter than this share of the median distance between updates."""
+    steps: Annotated[int, Field(ge=1)] = 10_000
+
+    def combine(self, rows: Tensor, malicious: int) -> Tensor:
+        """Return the geometric median of the rows."""
+        return weighted_sum(self.mixture(products(rows)), rows)
+
+    def mixture(self, found: Tensor) -> Tensor:
+        """Return the weights, N, that mix the median from the rows, given their products."""
+        squares = found.diagonal()
+        between = (squares[:, None] + squares - 2 * found).clamp_min(0).sqrt()
+        typical = between.median(dim=1).values
+        scale = typical.median()
+        if scale == 0:  # most rows are one and the same
+            return (typical == 0) / (typical == 0).sum()
+        # From a row in the midst of the others all that matters is of their size, however far away bad
+        # rows are; and weighed by the distance to the others, bad rows hardly count from the start.
+        origin = typical.argmin()
+        found = found - found[origin] - found[:, origin, None] + found[origin, origin]
+        weights = _shares(typical, self.smoothing * scale)
+        for _ in range(self.steps):
+            towards = found @ weights
+            squared = weights @ towards - 2 * towards + found.diagonal()
+            last, weights = weights, _shares(squared.clamp_min(0).sqrt(), self.smoothing * scale)
+            step = weights - last
+            if step @ found @ step <= (self.tolerance * scale) ** 2:
+                break
+        return weights
+
+
+def _shares(distances: Tensor, nearest: Tensor) -> Tensor:
+    """Return weights in inverse proportion to the distances, with the sum 1."""
+    closeness = 1 / torch.maximum(distances, nearest)
+    return closeness / closeness.sum()

@@ -1,0 +1,39 @@
+"""Norm clipping: the mean of the updates, each shortened to a length of at most τ.
+
+    (1/N) Σ_i d_i · min(1, τ / ‖d_i‖)
+
+Reference: Sun et al., "Can you really backdoor federated learning?", 2019. Breakdown: none is claimed;
+M bad rows move the mean by M τ / N at most, in whatever direction they like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedcap.aggregators.base import Robust, registry
+from fedcap.aggregators.columns import distances_to, weighted_sum
+
+
+def clipping_factors(lengths: Tensor, threshold: float | None) -> Tensor:
+    """Return min(1, τ / length), N; without a threshold, τ is the median length."""
+    limit = lengths.quantile(0.5) if threshold is None else torch.as_tensor(threshold).to(lengths)
+    return torch.where(lengths > limit, limit / lengths, 1)
+
+
+@registry.register("norm-clipping")
+@dataclass(frozen=True)
+class NormClipping(Robust):
+    """The mean of the updates, each shortened to the threshold (the median length by default)."""
+
+    threshold: Annotated[float, Field(gt=0)] | None = None
+    """τ; the median length if not given."""
+
+    def combine(self, rows: Tensor, malicious: int) -> Tensor:
+        """Return the mean of the shortened rows."""
+        factors = clipping_factors(distances_to(rows), self.threshold)
+        return weighted_sum(factors / len(rows), rows)

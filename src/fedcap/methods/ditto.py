@@ -1,0 +1,34 @@
+"""Ditto: FedAvg, and beside it a personal model on each client that is pulled towards the global one.
+
+    min_v L_k(v) + λ/2 ‖v − w‖²    with w the global model as received
+
+Reference: Li et al., "Ditto: Fair and robust federated learning through personalization", ICML 2021.
+The server's rule may be any; the personal models are never sent, so an attack reaches them only through
+w, and λ says how far. Malicious clients send attacked updates of the shared model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from fedcap.methods.base import registry
+from fedcap.methods.fedavg import FedAvg
+from fedcap.methods.pair import train_pair
+from fedcap.training import LocalClient, Trained
+
+
+@registry.register("ditto")
+@dataclass(frozen=True)
+class Ditto(FedAvg):
+    """A global model by any rule, and a personal model on each client that is pulled towards it."""
+
+    lambda_: Annotated[float, Field(ge=0)] = 0.1
+    """How strongly the personal model is pulled towards the global one."""
+
+    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+        """Train the personal and the shared model in pairs."""
+        return train_pair(client, received[0], personal, self.lambda_)

@@ -1,0 +1,148 @@
+"""FedRoD: a shared body and generic head for all classes alike, and a personal head for one's own.
+
+Reference: Chen, Chao, "On bridging generic and personalized federated learning for image classification",
+ICLR 2022. With features z = body(x), every mini-batch moves
+
+    body, generic head:  cross-entropy of  generic(z) + log n_c    (balanced softmax, Ren et al., 2020)
+    personal head:       cross-entropy of  generic(z) + personal(z)    with z and generic(z) held fixed
+
+where n_c counts the client's training samples of class c; a class it has none of is left out. Body and
+generic head are aggregated as FedAvg's model is, by any rule. The personal head never leaves the client,
+so what a client keeps is its trained model and its head, D + H numbers; the personal model answers
+generic(z) + personal(z).
+
+Malicious clients send attacked updates of body and generic head together; no personal head but their own
+receives anything of it, except through the features. Under label flipping n_c counts flipped labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from fedcap.methods.base import registry
+from fedcap.methods.fedavg import FedAvg
+from fedcap.registry import InputError, nearest
+from fedcap.training import Learner, LocalClient, Network, Trained
+
+
+class Head:
+    """The last layers of a network, which can also be run with other weights, a flat vector of H."""
+
+    def __init__(self, network: Network, name: str | None) -> None:
+        self._module = network.module
+        self._layers = _last_layers(network, name)
+        self._named = [(key, p) for key, p in self._layers.named_parameters() if p.requires_grad]
+
+    @property
+    def weights(self) -> Tensor:
+        """A copy of the head's own weights, H."""
+        return torch.cat([parameter.detach().flatten() for _, parameter in self._named])
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the network's logits for inputs x, and the features that came into the head."""
+        seen: list[Tensor] = []
+        hook = self._layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            logits = self._module(x)
+        finally:
+            hook.remove()
+        return logits, seen[0]
+
+    def answer(self, weights: Tensor, features: Tensor) -> Tensor:
+        """Return the logits of a head of these weights; the network itself stays as it is."""
+        parts = torch.split(weights, [parameter.numel() for _, parameter in self._named])
+        tensors = {key: part.view_as(p) for (key, p), part in zip(self._named, parts, strict=True)}
+        tensors |= {key: buffer.clone() for key, buffer in self._layers.named_buffers()}
+        return functional_call(self._layers, tensors, (features,))  # type: ignore[no-any-return]
+
+
+def _last_layers(network: Network, name: str | None) -> nn.Sequential:
+    """Return the layers from the named one to the end; by default the last that has weights."""
+    modules = dict(network.module.named_modules())
+    name = network.layout.last_module if name is None else name
+    if name not in modules:
+        raise InputError(f"the model has no layer {name!r}: {nearest(name, filter(None, modules))}")
+    parent, _, own = name.rpartition(".")
+    layers = [modules[name]]
+    if name and isinstance(modules[parent], nn.Sequential):
+        children = dict(modules[parent].named_children())
+        layers = list(children.values())[list(children).index(own) :]
+    head = nn.Sequential(*layers)
+    trained = [p for p in network.module.parameters() if p.requires_grad]
+    inside = {id(p) for p in head.parameters()}
+    first = next((place for place, p in enumerate(trained) if id(p) in inside), None)
+    if first is None or any(id(p) not in inside for p in trained[first:]):
+        raise InputError(
+            f"the layers from {name!r} on are not the model's end: a head is one module, or the end of an"
+            " nn.Sequential, and has weights to train"
+        )
+    return head
+
+
+class TwoHeads(Learner):
+    """Body and generic head on the balanced softmax, and a personal head beside them."""
+
+    def __init__(
+        self, network: Network, weights: Tensor, head: Head, personal: Tensor, labels: Tensor
+    ) -> None:
+        super().__init__(network, weights)
+        self.personal = personal.clone().requires_grad_()
+        self._head = head
+        self._labels = labels
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the balanced softmax loss of the generic head."""
+        logits, features = self._head.split(x)
+        self._seen = logits.detach(), features.detach()
+        return balanced_softmax(logits, y, self._labels)
+
+    def step(self, x: Tensor, y: Tensor, lr: float) -> None:
+        """Take one step with body and generic head, and one with the personal head on what they gave."""
+        super().step(x, y, lr)
+        generic, features = self._seen
+        loss = functional.cross_entropy(generic + self._head.answer(self.personal, features), y)
+        (gradient,) = torch.autograd.grad(loss, self.personal)
+        self.personal.data.add_(gradient, alpha=-lr)
+
+
+def balanced_softmax(logits: Tensor, y: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of logits + log n_c, where n_c counts class c among the labels."""
+    counts = torch.bincount(labels, minlength=logits.shape[1]).to(logits.dtype)
+    return functional.cross_entropy(logits + counts.log(), y)
+
+
+@registry.register("fedrod")
+@dataclass(frozen=True)
+class FedRoD(FedAvg):
+    """A shared model trained on all classes alike, and a personal head on top of its features."""
+
+    head: str | None = None
+    """The layer at which the head begins, by its name in the model; the last with weights if not given."""
+
+    def first_personal(self, network: Network) -> Tensor:
+        """Keep the common weights, and a head that starts as the generic one does."""
+        return torch.cat([network.weights, Head(network, self.head).weights])
+
+    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+        """Train body, generic head and personal head together."""
+        network = client.network()
+        own = personal[received.shape[1] :]
+        learner = TwoHeads(network, received[0], Head(network, self.head), own, client.samples.y)
+        client.fit(learner)
+        kept = torch.cat([learner.weights, learner.personal.detach()])
+        return Trained(learner.weights - received[0], kept)
+
+    def personal_logits(self, network: Network, personal: Tensor, x: Tensor) -> Tensor:
+        """Return the sum of both heads' answers."""
+        size = network.layout.size
+        network.weights.copy_(personal[:size])
+        network.module.eval()
+        with torch.no_grad():
+            head = Head(network, self.head)
+            generic, features = head.split(x)
+            return generic + head.answer(personal[size:], features)

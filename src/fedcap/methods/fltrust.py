@@ -1,0 +1,59 @@
+"""FLTrust: the server trains on a few clean samples of its own and trusts updates that point its way.
+
+    trust_k = max(0, cos(d_k, d_0)),    step = Σ_k trust_k · (‖d_0‖ / ‖d_k‖) d_k / Σ_k trust_k
+
+Reference: Cao et al., "FLTrust: Byzantine-robust federated learning via trust bootstrapping", NDSS 2021.
+d_0 is the update of the root set, 100 samples as even over the classes as it goes, which no client has;
+the server trains it from the global model as clients do. Breakdown: any number of bad rows, as long as the
+root set is like the clients' data; rows that point its way and are bad all the same are trusted. Malicious
+clients send attacked updates; the root set is the server's and nobody attacks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcap.methods.base import Dispatch, Uploads, Verdict, drop_non_finite, norms_by_client, registry
+from fedcap.methods.global_model import GlobalModel, GlobalState
+from fedcap.registry import InputError
+
+
+def trusted_step(updates: Tensor, root: Tensor) -> Tensor:
+    """Return the mean of the updates by trust, each cut or drawn to the root update's length, D.
+
+    If none is trusted, it is zeros.
+    """
+    exact, root_length = updates.double(), torch.linalg.vector_norm(root.double())
+    lengths = torch.linalg.vector_norm(exact, dim=1)
+    trust = ((exact @ root.double()) / (lengths * root_length)).nan_to_num(0).clamp_min(0)
+    weights = (trust / trust.sum() * root_length / lengths).nan_to_num(0, 0, 0)
+    step: Tensor = weights @ exact
+    return step.to(updates.dtype)
+
+
+@registry.register("fltrust")
+@dataclass(frozen=True)
+class FLTrust(GlobalModel):
+    """One global model, moved by updates as far as they point the way of the server's own clean data."""
+
+    root_samples: ClassVar[int] = 100
+
+    def request_start(self, state: GlobalState) -> Tensor:
+        """Train the root update from the global model."""
+        return state.model
+
+    def aggregate(
+        self, state: GlobalState, dispatch: Dispatch, uploads: Uploads
+    ) -> tuple[GlobalState, Verdict]:
+        """Move the global model by the updates that the root update trusts."""
+        root = uploads.root
+        if root is None:
+            raise InputError("fltrust needs a root set: data that no client has")
+        norms = norms_by_client(uploads.ids, uploads.updates)
+        uploads, refused = drop_non_finite(uploads)
+        step = trusted_step(uploads.updates, root) if len(uploads) else None
+        return state.moved(step), Verdict(norms, refused)

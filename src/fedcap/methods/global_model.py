@@ -1,0 +1,40 @@
+"""What FedAvg, Ditto, FedRoD and FLTrust share: a server with one model, which it sends to everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcap.methods.base import Dispatch, Method
+from fedcap.training import Layout
+
+
+@dataclass(frozen=True)
+class GlobalState:
+    """The server of a single model."""
+
+    model: Tensor
+    """D: the global model."""
+
+    def moved(self, step: Tensor | None) -> GlobalState:
+        """Return the state after a step, or the same if there is none to take."""
+        return self if step is None else GlobalState(self.model + step)
+
+
+@dataclass(frozen=True)
+class GlobalModel(Method[GlobalState]):
+    """A method whose server has one model for all."""
+
+    state_type: ClassVar[type[Any]] = GlobalState
+
+    def start(self, weights: Tensor, layout: Layout) -> GlobalState:
+        """Start from the common weights."""
+        return GlobalState(weights)
+
+    def dispatch(self, state: GlobalState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
+        """Send everybody the global model."""
+        return Dispatch(ids, state.model[None], torch.zeros(len(ids), 1, dtype=torch.long))

@@ -1,0 +1,413 @@
+"""Every rule against an independent computation, its symmetries, bad rows, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+from scipy.stats import trim_mean
+
+from fedcap import InputError, aggregators
+from fedcap.aggregators import Aggregator, base, columns
+from fedcap.aggregators.dnc import outlier_scores
+
+ROBUST = [name for name in aggregators.names() if name != "mean"]
+MATRICES = 200
+
+
+def random_matrix(seed: int) -> tuple[np.ndarray, int]:
+    """Return N×D numbers of any scale, and an M that every rule can take."""
+    rng = np.random.default_rng(seed)
+    rows, width = int(rng.integers(5, 15)), int(rng.integers(3, 40))
+    scale, offset = 10.0 ** rng.integers(-3, 4), rng.normal(size=width) * rng.integers(0, 3)
+    return scale * (rng.normal(size=(rows, width)) + offset), int(rng.integers(0, (rows - 3) // 2 + 1))
+
+
+def assert_agrees(
+    rule: Aggregator, oracle: Callable[[np.ndarray, int], np.ndarray], rtol: float = 1e-9
+) -> None:
+    for seed in range(MATRICES):
+        matrix, malicious = random_matrix(seed)
+        found = rule(torch.from_numpy(matrix), malicious=malicious).numpy()
+        scale = np.abs(matrix).max()
+        np.testing.assert_allclose(found, oracle(matrix, malicious), rtol=rtol, atol=rtol * scale)
+
+
+# --- Against NumPy, SciPy and scikit-learn
+
+
+def scores_by_hand(matrix: np.ndarray, malicious: int) -> list[float]:
+    scores = []
+    for i, row in enumerate(matrix):
+        squares = sorted(((row - other) ** 2).sum() for j, other in enumerate(matrix) if j != i)
+        scores.append(sum(squares[: len(matrix) - malicious - 2]))
+    return scores
+
+
+def test_the_mean_weighs_by_sample_counts():
+    rng = np.random.default_rng(0)
+    for _ in range(MATRICES):
+        matrix, weights = rng.normal(size=(7, 5)), rng.random(7) * 100
+        found = aggregators.make("mean")(torch.from_numpy(matrix), torch.from_numpy(weights))
+        np.testing.assert_allclose(found, np.average(matrix, axis=0, weights=weights), rtol=1e-12)
+        found = aggregators.make("mean")(torch.from_numpy(matrix))
+        np.testing.assert_allclose(found, matrix.mean(axis=0), rtol=1e-12, atol=1e-15)
+
+
+def test_krum_is_the_row_with_the_smallest_score():
+    assert_agrees(aggregators.make("krum"), lambda x, m: x[np.argmin(scores_by_hand(x, m))])
+
+
+def test_multi_krum_is_the_mean_of_the_n_minus_m_smallest_scores():
+    assert_agrees(
+        aggregators.make("multi-krum"),
+        lambda x, m: x[np.argsort(scores_by_hand(x, m))[: len(x) - m]].mean(axis=0),
+    )
+
+
+def test_median_is_numpys():
+    assert_agrees(aggregators.make("median"), lambda x, m: np.median(x, axis=0))
+
+
+def test_trimmed_mean_is_scipys():
+    half, every = aggregators.make("trimmed-mean"), aggregators.make("trimmed-mean", cut="all")
+    assert_agrees(half, lambda x, m: trim_mean(x, (m // 2 + 0.5) / len(x), axis=0))
+    assert_agrees(every, lambda x, m: trim_mean(x, (m + 0.5) / len(x), axis=0))
+
+
+def test_geometric_median_has_the_smallest_sum_of_distances():
+    rule = aggregators.make("geometric-median")
+    for seed in range(MATRICES):
+        matrix, _ = random_matrix(seed)
+        matrix = matrix[:, :4]
+        found = rule(torch.from_numpy(matrix)).numpy()
+
+        def total(point: np.ndarray, matrix: np.ndarray = matrix) -> float:
+            return float(np.linalg.norm(matrix - point, axis=1).sum())
+
+        searched = minimize(total, np.median(matrix, axis=0), method="BFGS", options={"gtol": 1e-10})
+        assert total(found) <= min(searched.fun, *(total(row) for row in matrix)) * (1 + 1e-6)
+
+
+def test_clustered_is_the_larger_cluster_of_scipys_complete_linkage():
+    def oracle(x: np.ndarray, malicious: int) -> np.ndarray:
+        cluster = fcluster(linkage(x, "complete", "cosine"), 2, "maxclust")
+        lengths = np.linalg.norm(x, axis=1)
+        sides = [cluster == 1, cluster == 2]
+        return x[max(sides, key=lambda side: (side.sum(), -lengths[side].mean()))].mean(axis=0)
+
+    assert_agrees(aggregators.make("clustered"), oracle)
+
+
+@pytest.mark.parametrize("threshold", [None, 2.5])
+def test_norm_clipping_shortens_long_rows(threshold: float | None):
+    def oracle(x: np.ndarray, malicious: int) -> np.ndarray:
+        lengths = np.linalg.norm(x, axis=1, keepdims=True)
+        limit = np.median(lengths) if threshold is None else threshold
+        return (x * np.minimum(1, limit / lengths)).mean(axis=0)
+
+    assert_agrees(aggregators.make("norm-clipping", threshold=threshold), oracle)
+
+
+@pytest.mark.parametrize("threshold", [None, 2.5])
+def test_centred_clipping_steps_from_the_origin(threshold: float | None):
+    def oracle(x: np.ndarray, malicious: int) -> np.ndarray:
+        centre = np.zeros(x.shape[1])
+        for _ in range(3):
+            lengths = np.linalg.norm(x - centre, axis=1, keepdims=True)
+            limit = np.median(lengths) if threshold is None else threshold
+            centre = centre + ((x - centre) * np.minimum(1, limit / lengths)).mean(axis=0)
+        return centre
+
+    assert_agrees(aggregators.make("centred-clipping", threshold=threshold), oracle)
+
+
+def test_dnc_drops_what_stands_out_in_the_main_direction():
+    def oracle(x: np.ndarray, malicious: int) -> np.ndarray:
+        centred = x - x.mean(axis=0)
+        direction = np.linalg.svd(centred, full_matrices=False)[2][0]
+        order = np.argsort((centred @ direction) ** 2)
+        return x[order[: len(x) - malicious]].mean(axis=0)
+
+    assert_agrees(aggregators.make("dnc"), oracle)
+
+
+def test_dnc_keeps_what_no_iteration_drops_and_samples_columns():
+    matrix = torch.from_numpy(np.random.default_rng(1).normal(size=(12, 30)))
+    rule = aggregators.make("dnc", columns=5, iterations=4, seed=3)
+    chance = base.draw(3, matrix)
+    dropped = set()
+    for _ in range(4):
+        sample = torch.randperm(30, generator=chance)[:5]
+        dropped |= set(outlier_scores(matrix[:, sample]).argsort()[-2:].tolist())
+    kept = [row for row in range(12) if row not in dropped]
+    assert 2 < len(dropped) < 12
+    torch.testing.assert_close(rule(matrix, malicious=2), matrix[kept].mean(dim=0))
+    all_dropped = aggregators.make("dnc", columns=2, iterations=40)
+    assert all_dropped(matrix, malicious=6).isfinite().all()
+
+
+@pytest.mark.parametrize("inner", ["median", "krum"])
+def test_gas_keeps_the_rows_nearest_to_the_inner_rule(inner: str):
+    rule = aggregators.make(inner)
+
+    def oracle(x: np.ndarray, malicious: int) -> np.ndarray:
+        scores = np.zeros(len(x))
+        for part in np.array_split(x, min(4, x.shape[1]), axis=1):
+            aggregate = rule(torch.from_numpy(part.copy()), malicious=malicious).numpy()
+            scores += cdist(part, aggregate[None])[:, 0]
+        return x[np.argsort(scores)[: len(x) - malicious]].mean(axis=0)
+
+    assert_agrees(aggregators.make("gas", rule=inner, chunks=4), oracle)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_bucketing_is_the_inner_rule_on_the_averages_of_its_buckets(size: int):
+    def oracle(x: np.ndarray, malicious: int) -> np.ndarray:
+        order = torch.randperm(len(x), generator=base.draw(5, torch.from_numpy(x))).numpy()
+        buckets = [x[order[start : start + size]].mean(axis=0) for start in range(0, len(x), size)]
+        return np.median(buckets, axis=0)
+
+    rule = aggregators.make("bucketing", rule="median", size=size, seed=5)
+    for seed in range(50):
+        matrix, _ = random_matrix(seed)
+        found = rule(torch.from_numpy(matrix)).numpy()
+        np.testing.assert_allclose(found, oracle(matrix, 0), rtol=1e-9, atol=1e-9)
+
+
+def test_the_buckets_change_with_the_round_and_with_the_seed_but_not_by_themselves():
+    rule = aggregators.make("bucketing", rule="median")
+    rounds = [torch.randn(20, 8, generator=torch.Generator().manual_seed(seed)) for seed in range(10)]
+    orders = {tuple(torch.randperm(20, generator=base.draw(0, rows)).tolist()) for rows in rounds}
+    assert len(orders) == 10
+    assert torch.equal(rule(rounds[0]), rule(rounds[0].clone()))
+    assert not torch.equal(rule(rounds[0]), aggregators.make("bucketing", rule="median", seed=1)(rounds[0]))
+
+
+def test_wrappers_compose_by_name_and_by_table():
+    rows = torch.randn(20, 50)
+    nested = aggregators.make("gas", chunks=5, rule={"name": "bucketing", "rule": "rfa", "size": 2})
+    assert nested(rows, malicious=4).isfinite().all()
+    assert aggregators.make("bucketing", rule="M-Krum").inner == aggregators.make("multi-krum")
+
+
+# --- Numbers in single precision, many columns
+
+
+@pytest.mark.parametrize("name", [name for name in ROBUST if name not in ("bucketing", "dnc")])
+def test_single_precision_gives_what_double_gives_over_many_blocks_of_columns(name: str):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(20, 3 * columns.CACHED // 20 + 7, generator=generator, dtype=torch.float64)
+    rows = (100 + rows).float()  # an offset that single-precision products would drown in
+    rule = aggregators.make(name, **({"chunks": 7} if name == "gas" else {}))
+    found = rule(rows, malicious=6)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), rule(rows.double(), malicious=6), rtol=1e-5, atol=1e-5)
+
+
+# --- Symmetries
+
+MATRIX = st.integers(0, 10_000).map(random_matrix)
+FREE_OF_ORIGIN = sorted(set(ROBUST) - {"norm-clipping", "centred-clipping", "clustered", "bucketing", "dnc"})
+
+
+def close(one: torch.Tensor, two: torch.Tensor, scale: float) -> None:
+    torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("name", [name for name in ROBUST if name != "bucketing"])
+@settings(max_examples=25, deadline=None)
+@given(case=MATRIX, seed=st.integers(0, 100))
+def test_the_order_of_clients_does_not_matter(name: str, case: tuple[np.ndarray, int], seed: int):
+    rows, malicious = torch.from_numpy(case[0]), case[1]
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))
+    rule = aggregators.make(name)
+    close(rule(rows[order], malicious=malicious), rule(rows, malicious=malicious), float(rows.abs().max()))
+
+
+@pytest.mark.parametrize("name", FREE_OF_ORIGIN)
+@settings(max_examples=25, deadline=None)
+@given(case=MATRIX, size=st.floats(-10, 10))
+def test_moving_all_rows_moves_the_aggregate(name: str, case: tuple[np.ndarray, int], size: float):
+    rows, malicious = torch.from_numpy(case[0]), case[1]
+    scale = float(rows.abs().max())
+    shift = size * scale * torch.linspace(-1, 1, rows.shape[1], dtype=torch.float64)
+    rule = aggregators.make(name)
+    close(rule(rows + shift, malicious=malicious), rule(rows, malicious=malicious) + shift, 10 * scale)
+
+
+@pytest.mark.parametrize("name", [name for name in ROBUST if name not in ("bucketing", "dnc")])
+@settings(max_examples=25, deadline=None)
+@given(case=MATRIX, power=st.integers(-20, 20))
+def test_scaling_all_rows_scales_the_aggregate(name: str, case: tuple[np.ndarray, int], power: int):
+    rows, malicious = torch.from_numpy(case[0]), case[1]
+    rule, factor = aggregators.make(name), 2.0**power
+    scale = factor * float(rows.abs().max())
+    close(rule(factor * rows, malicious=malicious), factor * rule(rows, malicious=malicious), scale)
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_equal_rows_are_their_own_aggregate(name: str):
+    row = torch.linspace(-1, 1, 9)
+    torch.testing.assert_close(aggregators.make(name)(row.repeat(8, 1), malicious=2), row)
+    assert torch.equal(aggregators.make(name)(torch.zeros(8, 9), malicious=2), torch.zeros(9))
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_claimed_sample_counts_buy_no_votes(name: str):
+    rows = torch.randn(9, 5, generator=torch.Generator().manual_seed(2))
+    rule = aggregators.make(name)
+    claims = torch.tensor([1e6, *[1.0] * 8])
+    assert torch.equal(rule(rows, claims, 2), rule(rows, malicious=2))
+
+
+@pytest.mark.parametrize("name", aggregators.names())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_rows_are_left_as_they_were(name: str, dtype: torch.dtype):
+    rows = torch.randn(9, 5, dtype=dtype)
+    before = rows.clone()
+    found = aggregators.make(name)(rows, malicious=2)
+    found.zero_()
+    assert torch.equal(rows, before)
+
+
+# --- Bad rows
+
+BAD = {"nan": [math.nan], "inf": [math.inf], "-inf": [-math.inf], "1e30": [1e30], "-1e30": [-1e30]}
+BAD["all sorts"] = [math.nan, math.inf, 1e30, -1e30]
+BREAKDOWN_IN_ONE_DIRECTION = {"clustered": "looks at direction alone", "trimmed-mean": "cuts half of M"}
+
+
+def spoilt(values: list[float], rows: int = 20, bad: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return honest rows, and the same with `bad` of them replaced."""
+    generator = torch.Generator().manual_seed(4)
+    direction = torch.randn(300, generator=generator)
+    honest = direction + 0.3 * torch.randn(rows, 300, generator=generator)
+    sent = honest.clone()
+    for place in range(bad):
+        sent[3 * place] = values[place % len(values)]
+        sent[3 * place, 1::2] = honest[3 * place, 1::2] if math.isnan(values[0]) else sent[3 * place, 1::2]
+    return honest[[k for k in range(rows) if k % 3 or k >= 3 * bad]], sent
+
+
+@pytest.mark.parametrize("values", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("name", [*ROBUST, "trimmed-mean all"])
+def test_bad_rows_up_to_m_leave_the_aggregate_near_the_honest_mean(name: str, values: list[float]):
+    name, _, cut = name.partition(" ")
+    rule = aggregators.make(name, **({"cut": cut} if cut else {}))
+    honest, sent = spoilt(values)
+    found = rule(sent, malicious=6)
+    assert found.isfinite().all()
+    if name == "bucketing" and 1e30 in map(abs, values):
+        return  # six bad rows may spoil six of ten buckets
+    if name in BREAKDOWN_IN_ONE_DIRECTION and not cut and 1e30 in map(abs, values):
+        return
+    away = torch.linalg.vector_norm(found - honest.mean(dim=0))
+    spread = torch.linalg.vector_norm(honest - honest.mean(dim=0), dim=1).max()
+    length = torch.linalg.vector_norm(honest.mean(dim=0))
+    assert away <= (6 / 20 * 2 * length if "clipping" in name else 1.2 * spread)
+
+
+def test_bucketing_withstands_as_many_bad_rows_as_spoil_a_minority_of_buckets():
+    honest, sent = spoilt([1e30], bad=4)
+    found = aggregators.make("bucketing", rule="median")(sent, malicious=4)
+    assert torch.linalg.vector_norm(found - honest.mean(dim=0)) < 5
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_rows_that_are_no_numbers_count_among_the_malicious(name: str):
+    rows = torch.randn(12, 7, generator=torch.Generator().manual_seed(0))
+    with_bad = torch.cat([rows[:5], torch.full((2, 7), math.nan), rows[5:]])
+    rule = aggregators.make(name)
+    assert torch.equal(rule(with_bad, malicious=4), rule(rows, malicious=2))
+    assert torch.equal(rule(with_bad, malicious=1), rule(rows, malicious=0))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_the_mean_refuses_rows_that_are_not_finite(bad: float):
+    rows = torch.ones(4, 3)
+    rows[2, 1] = bad
+    with pytest.raises(ValueError, match="finite rows only"):
+        aggregators.make("mean")(rows)
+    with pytest.raises(ValueError, match="finite rows only"):
+        aggregators.make("mean")(rows, torch.tensor([1.0, 1, 0, 1]))
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_rows_none_of_which_is_a_number_are_refused(name: str):
+    with pytest.raises(InputError, match="too few"):
+        aggregators.make(name)(torch.full((4, 3), math.nan), malicious=1)
+
+
+# --- Settings that cannot work
+
+
+@pytest.mark.parametrize("name", ["krum", "multi-krum"])
+@pytest.mark.parametrize(("rows", "malicious"), [(5, 3), (4, 2), (3, 1), (3, 5)])
+def test_krum_refuses_to_judge_without_neighbours(name: str, rows: int, malicious: int):
+    rule = aggregators.make(name)
+    with pytest.raises(InputError, match=f"{malicious} malicious of {rows} rows: at most {rows - 3}"):
+        rule(torch.randn(rows, 4), malicious=malicious)
+    assert rule(torch.randn(rows, 4), malicious=rows - 3).isfinite().all()
+    with pytest.raises(InputError, match="2 rows: they are too few"):
+        rule(torch.randn(2, 4))
+
+
+def test_trimming_everything_is_refused():
+    with pytest.raises(InputError, match="4 malicious of 4 rows"):
+        aggregators.make("trimmed-mean")(torch.randn(4, 3), malicious=4)
+    with pytest.raises(InputError, match="3 malicious of 6 rows: at most 2"):
+        aggregators.make("trimmed-mean", cut="all")(torch.randn(6, 3), malicious=3)
+    with pytest.raises(InputError, match="3 malicious of 7 rows: at most 2"):
+        aggregators.make("dnc", factor=3)(torch.randn(7, 3), malicious=3)
+
+
+def test_a_wrapper_refuses_what_its_inner_rule_would():
+    with pytest.raises(InputError, match="8 malicious of 20 rows: at most 7"):
+        aggregators.make("bucketing", rule="multi-krum", size=2)(torch.randn(20, 4), malicious=8)
+    with pytest.raises(InputError, match="18 malicious of 20 rows: at most 17"):
+        aggregators.make("gas", rule="krum", chunks=2)(torch.randn(20, 4), malicious=18)
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_a_matrix_that_is_none_and_a_negative_count_are_refused(name: str):
+    rule = aggregators.make(name)
+    with pytest.raises(InputError, match="N×D"):
+        rule(torch.randn(7))
+    with pytest.raises(InputError, match="N×D"):
+        rule(torch.ones(7, 3, dtype=torch.long))
+    with pytest.raises(InputError, match="negative"):
+        rule(torch.randn(7, 3), malicious=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("bucketing", {"rule": "medain"}, "did you mean 'median'"),
+        ("bucketing", {"size": 0}, "greater than or equal to 1"),
+        ("bucketing", {"rule": {"size": 2}}, "a rule is a name"),
+        ("gas", {"rule": {"name": "bucketing", "sizes": 2}}, "did you mean 'size'"),
+        ("gas", {"chunks": 0}, "greater than or equal to 1"),
+        ("norm-clipping", {"threshold": -1}, "greater than 0"),
+        ("trimmed-mean", {"cut": "none"}, "'half' or 'all'"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(name: str, options: dict[str, object], said: str):
+    with pytest.raises(InputError, match=said):
+        aggregators.make(name, **options)
+
+
+@pytest.mark.parametrize("name", ROBUST)
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_few_rows_do_as_far_as_the_rule_tolerates_them(name: str, rows: int):
+    rule = aggregators.make(name)
+    if rule.tolerates(rows) >= 0:
+        assert rule(torch.randn(rows, 4), malicious=rule.tolerates(rows)).isfinite().all()
