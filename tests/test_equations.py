@@ -307,9 +307,9 @@ class Match:
         for at, k in enumerate(ids):
             received = dispatch.models[dispatch.rows[at, 0]].numpy()
             np.testing.assert_allclose(received, expected[k], rtol=1e-9, atol=1e-11)
-            if dispatch.weights is not None:
+            if dispatch.mixing is not None:
                 np.testing.assert_allclose(
-                    dispatch.weights[at].numpy(), self.reference.weights[k], rtol=1e-9, atol=1e-12
+                    dispatch.mixing[at].numpy(), self.reference.weights[k], rtol=1e-9, atol=1e-12
                 )
         sent = self.draw(ids) if sent is None else sent
         arrived = sorted(sent)
@@ -340,7 +340,7 @@ def test_in_the_first_round_everybody_receives_the_common_start():
     start = match.state.model.clone()
     dispatch, verdict = match.round([0, 1, 2])
     assert torch.equal(dispatch.received(torch.tensor([0, 1, 2])), start.repeat(3, 1))
-    assert dispatch.weights is None
+    assert dispatch.mixing is None
     assert verdict.removed == {}
 
 
@@ -355,8 +355,8 @@ def test_newcomers_are_asked_for_a_request_trained_from_last_rounds_global_model
     match = Match()
     match.round([1, 4, 6])
     dispatch, _ = match.round([0, 4, 5, 6, 9])
-    assert dispatch.weights is not None
-    assert dispatch.weights.shape == (5, 3)
+    assert dispatch.mixing is not None
+    assert dispatch.mixing.shape == (5, 3)
     match.round([1, 4, 9])
 
 
@@ -432,8 +432,8 @@ def test_the_last_one_left_receives_its_own_model_back():
     sent = {k: row * (1 if k == 1 else 1000) for k, row in match.draw([0, 1, 2]).items()}
     match.round([0, 1, 2], sent)
     dispatch, _ = match.round([1, 3])
-    assert dispatch.weights is not None
-    assert dispatch.weights.tolist() == [[1.0], [1.0]]
+    assert dispatch.mixing is not None
+    assert dispatch.mixing.tolist() == [[1.0], [1.0]]
 
 
 def test_when_nobody_comes_through_the_last_pools_stand_without_the_removed():
@@ -475,7 +475,7 @@ def test_without_customisation_everybody_receives_the_global_model():
     match = Match({"customise": False})
     match.round([0, 1, 2])
     dispatch, _ = match.round([0, 1, 2, 5])
-    assert dispatch.weights is None
+    assert dispatch.mixing is None
     rows = dispatch.received(torch.tensor([0, 1, 2, 5]))
     assert torch.equal(rows, rows[:1].repeat(4, 1))
     match.round([1, 5])

@@ -34,13 +34,12 @@ def assert_refused(admission, reason: str):
 
 def test_good_uploads_become_a_matrix_sorted_by_client():
     admission = admit(
-        [Upload(5, GOOD * 5, 50), Upload(0, GOOD, 20), Upload(3, GOOD * 3, 30.5)], range(100), SIZE, 2
+        [Upload(5, GOOD * 5, 50), Upload(0, GOOD, 20), Upload(3, GOOD * 3, 30.5)], range(100), SIZE
     )
     uploads = admission.uploads
     assert uploads.ids.tolist() == [0, 3, 5]
     assert torch.equal(uploads.updates, torch.stack([GOOD, GOOD * 3, GOOD * 5]))
     assert uploads.samples.tolist() == [20.0, 30.5, 50.0]
-    assert uploads.malicious == 2
     assert admission.refused == {}
     assert admission.bounded == {}
 

@@ -27,6 +27,10 @@ class Attack(ABC):
     def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the malicious rows, M×D, or one D-vector that all malicious clients send."""
 
+    def wire(self, row: Tensor) -> object:
+        """Return what a malicious client puts on the wire for its row: the row, unless this is malformed."""
+        return row
+
     def __call__(
         self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:

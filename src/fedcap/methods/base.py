@@ -36,7 +36,7 @@ class Dispatch:
     """R×D."""
     rows: Tensor
     """N×k; all methods but those that send several models, or none, have k = 1."""
-    weights: Tensor | None = None
+    mixing: Tensor | None = None
     """N×P, if the models were mixed from a pool of P: how much of each went into whose."""
 
     def received(self, ids: Tensor) -> Tensor:
@@ -117,12 +117,15 @@ class Method(ABC, Generic[S]):
 
     state_type: ClassVar[type[Any]]
     """The dataclass of tensors that is the server's state."""
-    detects: ClassVar[bool] = False
-    """Whether the server removes clients it finds malicious."""
     shares: ClassVar[bool] = True
     """Whether anything goes to the server at all."""
     root_samples: ClassVar[int] = 0
     """How many clean samples, of nobody's data, the server needs for itself."""
+
+    @property
+    def detects(self) -> bool:
+        """Whether the server removes clients it finds malicious."""
+        return False
 
     @abstractmethod
     def start(self, weights: Tensor, layout: Layout) -> S:

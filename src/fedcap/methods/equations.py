@@ -72,6 +72,8 @@ def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) 
     """
     own = own.to(similarities.device)
     count = similarities.shape[1]
+    if len(own) and not -1 <= int(own.min()) <= int(own.max()) < count:
+        raise ValueError(f"own holds rows of the pool, 0 to {count - 1}, or -1 for a newcomer")
     mine = own[:, None] == torch.arange(count, device=similarities.device)
     others = torch.softmax((alpha * similarities).masked_fill(mine, -torch.inf), dim=1)
     if count == 1:

@@ -62,7 +62,6 @@ class FedCAP(Method[FedCAPState]):
     """A model mixed for each client from those most like it; liars stand out and are removed for good."""
 
     state_type: ClassVar[type[Any]] = FedCAPState
-    detects: ClassVar[bool] = True
 
     alpha: Annotated[float, Field(ge=0, le=1e4)] = 10.0
     """How sharply likeness decides the mixing weights (Eq. 5)."""
@@ -82,6 +81,11 @@ class FedCAP(Method[FedCAPState]):
     """Train a personal model beside the shared one; without, it is the shared one after training."""
     detect: bool = True
     """Remove clients by the length of their updates."""
+
+    @property
+    def detects(self) -> bool:
+        """Whether clients are removed by the length of their updates."""
+        return self.detect
 
     def start(self, weights: Tensor, layout: Layout) -> FedCAPState:
         """Start from the common weights, with empty pools."""

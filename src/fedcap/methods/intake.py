@@ -17,8 +17,8 @@ from torch import Tensor
 from fedcap.methods.base import Uploads
 
 MEDIANS_BELIEVED = 10
-"""Sample counts are self-reported: one of more than this many medians is cut down to that."""
-
+"""Sample counts are self-reported: one of more than this many medians is cut down to that, and further
+if need be, so that the malicious, as many as are assumed, cannot outweigh the honest together."""
 LARGEST_CLAIM = 1e18
 """Python's integers have no end; a claim beyond this one is taken as this."""
 
@@ -74,6 +74,14 @@ def _is_finite_vector(value: object, size: int) -> bool:
     )
 
 
+def _largest_believed(claims: Tensor, malicious: int) -> float:
+    """Return the largest sample count that is believed of anybody, given all claims."""
+    median = float(claims.quantile(0.5))
+    honest = len(claims) - malicious
+    safe = 0.9 * honest / malicious if malicious else MEDIANS_BELIEVED
+    return median * min(MEDIANS_BELIEVED, max(1.0, safe))
+
+
 def admit(
     received: Sequence[Upload],
     invited: Container[int],
@@ -97,7 +105,7 @@ def admit(
         if client not in invited:
             refused[client] = "was not asked to take part"
         elif client in rows or client in refused:
-            refused[client] = refused.get(client, "sent more than once: the first counts")
+            refused[client] = refused.get(client, "sent more than once: only the first was looked at")
         elif isinstance(checked, str):
             refused[client] = checked
         else:
@@ -105,7 +113,7 @@ def admit(
             if isinstance(upload.extra, Tensor):
                 extras[client] = upload.extra
     samples = torch.tensor(list(claims.values()), dtype=torch.float64)
-    limit = MEDIANS_BELIEVED * float(samples.median()) if rows else 0.0
+    limit = _largest_believed(samples, malicious) if rows else 0.0
     bounded = {
         client: f"claims {claim:.0f} samples, counted as {limit:.0f}"
         for client, claim in claims.items()

@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import platform
-from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, Self
@@ -110,13 +109,9 @@ class RunDirectory:
             raise InputError(
                 f"{self.path} cannot be resumed: this version lays out the network's weights otherwise"
             )
-        simulation.personal.copy_(tensors.pop("personal"))
-        simulation.has_trained.copy_(tensors.pop("has_trained"))
-        kept = {
-            field.name: tensors[f"state.{field.name}"].to(getattr(simulation.state, field.name).device)
-            for field in fields(simulation.method.state_type)
-        }
-        simulation.state = simulation.method.state_type(**kept)
+        simulation.personal.copy_(tensors["personal"])
+        simulation.has_trained.copy_(tensors["has_trained"])
+        simulation.server.restore(tensors)
         return int(metadata["round"])
 
     def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
@@ -175,9 +170,8 @@ def _identity(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _checkpoint(simulation: Simulation) -> bytes:
-    state = simulation.state
-    tensors = {f"state.{field.name}": getattr(state, field.name) for field in fields(state)}
-    tensors |= {"personal": simulation.personal, "has_trained": simulation.has_trained}
+    own = {"personal": simulation.personal, "has_trained": simulation.has_trained}
+    tensors = {**simulation.server.tensors(), **own}
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     return save(plain, metadata={"round": str(simulation.round), "layout": simulation.layout.digest()})
 

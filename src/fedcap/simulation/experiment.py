@@ -78,11 +78,20 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """
     merged = dict(base)
     for key, value in top.items():
-        below = Named.table(merged.get(key))
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        replaced = both and value.get("name", below.get("name")) != below.get("name")
-        merged[key] = overlay(below, value) if both and not replaced else value
+        below: Any = merged.get(key)
+        if key != "name" and isinstance(below, str) and isinstance(value, Mapping):
+            below = Named.table(below)
+        elif isinstance(below, Mapping) and "name" in below:
+            value = Named.table(value)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            same = _plain(value.get("name", below.get("name"))) == _plain(below.get("name"))
+            value = overlay(below, value) if same else value
+        merged[key] = value
     return merged
+
+
+def _plain(name: object) -> object:
+    return name.lower().replace("_", "-") if isinstance(name, str) else name
 
 
 UNLESS_GIVEN = {"dataset": {"name": "digits"}, "method": {"name": "fedcap"}, "attack": {"name": "none"}}

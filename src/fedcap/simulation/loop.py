@@ -7,31 +7,28 @@ them attack and to leave them out of the accuracy.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedcap import models
 from fedcap.data import FederatedData
-from fedcap.methods.base import Dispatch, drop_non_finite
-from fedcap.methods.intake import Upload, admit
+from fedcap.methods.base import Dispatch
+from fedcap.methods.intake import Upload
+from fedcap.methods.server import Server
 from fedcap.randomness import derive, derived_seed
 from fedcap.samples import Samples
 from fedcap.simulation.experiment import Experiment
+from fedcap.simulation.measures import Stopwatch, mean_entropy, measure_accuracy, measure_attack
 from fedcap.simulation.record import (
     Accuracy,
-    ClientAccuracy,
     Realised,
     Result,
     RoundRecord,
-    Seconds,
     finite,
-    removals,
     summarise,
 )
 from fedcap.training import Bench, Job, Performed, Pool, fresh_network, make_pool, single_thread
@@ -50,29 +47,6 @@ class Observer(Protocol):
         """Be told the result."""
 
 
-class Stopwatch:
-    """Adds up seconds by part of the round."""
-
-    def __init__(self) -> None:
-        self.began = time.perf_counter()
-        self.parts: dict[str, float] = {}
-
-    @contextmanager
-    def on(self, part: str) -> Iterator[None]:
-        """Count what happens inside to one part."""
-        began = time.perf_counter()
-        yield
-        self.add(part, time.perf_counter() - began)
-
-    def add(self, part: str, seconds: float) -> None:
-        """Add seconds to one part."""
-        self.parts[part] = self.parts.get(part, 0.0) + seconds
-
-    def seconds(self) -> Seconds:
-        """Return the parts, and the total since the watch was started."""
-        return Seconds(**self.parts, total=time.perf_counter() - self.began)
-
-
 class Simulation:
     """A federation of simulated clients between two rounds, and the step from one to the next."""
 
@@ -85,7 +59,7 @@ class Simulation:
         build = models.builder(experiment.model_name, self.data.shape, self.data.classes)
         network = fresh_network(build, derived_seed(experiment.seed, "weights"), experiment.device)
         self.layout, weights = network.layout, network.weights
-        self.state: Any = self.method.start(weights, self.layout)
+        self.server = Server(self.method, weights, self.layout, experiment.seed, experiment.malicious)
         self.personal = self.method.first_personal(network).repeat(len(self.data), 1)
         """What each client keeps of its own training, a row each; that of the common weights before."""
         self.has_trained = torch.zeros(len(self.data), dtype=torch.bool)
@@ -137,45 +111,35 @@ class Simulation:
         watch = Stopwatch()
         every = self.experiment.eval_every
         evaluate = number % every == 0 or number == self.experiment.rounds
-        selected = self._select(number)
-        requests, faults = self._requests(self.state, selected, number, watch)
-        ids = torch.tensor([k for k in selected if k not in faults], dtype=torch.long)
+        selected = self.server.select(range(len(self.data)), self.experiment.participation, number)
+        requests, faults = self._requests(selected, number, watch)
+        participants = [k for k in selected if k not in faults]
         with watch.on("server"):
-            dispatch = self.method.dispatch(self.state, ids, requests)
-        before = self.state
+            dispatch = self.server.dispatch(participants, requests)
         updates, performed = self._train(dispatch, number, evaluate, watch)
-        sent, realised = self._attack(ids.tolist(), updates, ("attack", number), watch)
+        sent, realised = self._attack(participants, updates, ("attack", number), watch)
+        accuracy = self._evaluate(performed, number, watch) if evaluate else None
+        extra = max((len(done.extra) for done in performed.values()), default=0)
+        root = self._root_update(number, watch)
         with watch.on("server"):
-            extra = max((len(done.extra) for done in performed.values()), default=0)
-            admission = admit(
-                [
-                    self._upload(k, row, performed.get(k), extra)
-                    for k, row in zip(ids.tolist(), sent, strict=True)
-                ]
-                if self.method.shares
-                else [],
-                ids.tolist(),
-                self.layout.size,
-                int(self.experiment.malicious * len(ids) + 1e-9),
-                self.experiment.device,
-                extra,
-            )
-            uploads = replace(admission.uploads, root=self._root_update(number))
-            self.state, verdict = self.method.aggregate(before, dispatch, uploads)
-        accuracy = self._evaluate(before, performed, number, watch) if evaluate else None
-        benign = [done for k, done in performed.items() if k not in self.malicious]
+            uploads = [
+                self._upload(k, row, performed.get(k), extra)
+                for k, row in zip(participants, sent, strict=True)
+            ]
+            closing = self.server.close(dispatch, uploads if self.method.shares else [], extra, root)
+        verdict = closing.verdict
         record = RoundRecord(
             round=number,
-            participants=ids.tolist(),
+            participants=participants,
             asked=sorted([*requests, *faults]),
             accuracy=accuracy,
             norms=finite(dict(verdict.norms)),
-            weights_entropy=_mean_entropy(dispatch.weights),
-            refused={**faults, **admission.refused, **verdict.refused},
-            bounded=admission.bounded,
+            weights_entropy=mean_entropy(dispatch.mixing),
+            refused={**faults, **closing.refused},
+            bounded=closing.bounded,
             removed=verdict.removed,
             attack=realised,
-            diverged=not all(done.finite for done in benign),
+            diverged=[k for k, done in performed.items() if not done.finite and k not in self.malicious],
             bytes=self._bytes(dispatch, len(requests) + len(faults), extra),
             seconds=watch.seconds(),
             notes=list(verdict.notes),
@@ -183,43 +147,25 @@ class Simulation:
         self.history.append(record)
         return record
 
-    def _select(self, number: int) -> list[int]:
-        """Draw this round's participants among those not removed."""
-        gone = removals(self.history)
-        there = [k for k in range(len(self.data)) if k not in gone]
-        count = max(1, round(self.experiment.participation * len(self.data)))
-        if count >= len(there):
-            return there
-        order = torch.randperm(len(there), generator=derive(self.experiment.seed, "select", number))
-        return sorted(there[at] for at in order[:count].tolist())
-
     def _requests(
-        self, state: Any, clients: Sequence[int], number: int, watch: Stopwatch, part: str = "train"
+        self, clients: Sequence[int], number: int, watch: Stopwatch, part: str = "train"
     ) -> tuple[dict[int, Tensor], dict[int, str]]:
-        """Ask newcomers for an update to compare them by; malicious ones poison theirs.
+        """Have newcomers send an update to compare them by; malicious ones poison theirs.
 
         Return the requests, and what is wrong with those that cannot be used.
         """
-        ids = torch.tensor(clients, dtype=torch.long)
-        asked = ids[self.method.asks(state, ids)].tolist()
+        asked = self.server.asks(clients)
         if not asked:
             return {}, {}
-        start = self.method.request_start(state)[None]
+        start = self.method.request_start(self.server.state)[None]
         jobs = [Job("request", k, number, (0,)) for k in self._who_trains(asked)]
         with watch.on(part):
             outcome = self._pool.run(jobs, start, self.personal)
         honest = self._rows(asked, jobs, outcome.updates)
         sent, _ = self._attack(asked, honest, ("attack request", number), watch)
-        admission = admit(
-            [self._upload(k, row) for k, row in zip(asked, sent, strict=True)],
-            asked,
-            self.layout.size,
-            device=self.experiment.device,
+        return self.server.take_requests(
+            asked, [self._upload(k, row) for k, row in zip(asked, sent, strict=True)]
         )
-        uploads, not_finite = drop_non_finite(admission.uploads)
-        requests = dict(zip(uploads.ids.tolist(), uploads.updates, strict=True))
-        faults = {**admission.refused, **not_finite}
-        return requests, {client: f"request {fault}" for client, fault in faults.items()}
 
     def _who_trains(self, clients: Sequence[int]) -> list[int]:
         """Leave out attackers whose honest update nobody would look at."""
@@ -268,52 +214,55 @@ class Simulation:
             return updates, None
         with watch.on("attack"):
             sent = attack(updates, malicious, derive(self.experiment.seed, *purpose))
-            return sent, _realised(sent, malicious.to(sent.device))
+            return sent, measure_attack(sent, malicious.to(sent.device))
 
-    def _root_update(self, number: int) -> Tensor | None:
+    def _root_update(self, number: int, watch: Stopwatch) -> Tensor | None:
         """Train the server's own update on its root set, if it has one."""
         if not self._root:
             return None
-        start = self.method.request_start(self.state)[None]
+        start = self.method.request_start(self.server.state)[None]
         server = len(self.data)
-        outcome = self._pool.run([Job("request", server, number, (0,))], start, start.expand(server + 1, -1))
-        return outcome.updates[0].clone()
+        with watch.on("server"):
+            job = Job("request", server, number, (0,))
+            return self._pool.run([job], start, start.expand(server + 1, -1)).updates[0].clone()
 
     def _upload(self, client: int, row: Tensor, done: Performed | None = None, extra: int = 0) -> Upload:
         claim = self.experiment.attack.claim if client in self.malicious else None
         told = done.extra if done else (0.0,) * extra  # an attacker that did not train has nothing to tell
-        return Upload(client, row, claim or len(self.data.train[client]), torch.tensor(told))
+        attack = self.experiment.adversary if client in self.malicious else None
+        update = row if attack is None else attack.wire(row)
+        return Upload(client, update, claim or len(self.data.train[client]), torch.tensor(told))
 
-    def _evaluate(
-        self, state: Any, performed: Mapping[int, Performed], number: int, watch: Stopwatch
-    ) -> Accuracy:
+    def _evaluate(self, performed: Mapping[int, Performed], number: int, watch: Stopwatch) -> Accuracy:
         """Return the accuracy of all benign clients, in the round or out of it.
 
         Those outside the round are given the model they would have received; whoever lacks one of the
         two models (removed, or not trained yet) is tested with the other.
         """
-        gone = removals(self.history)
         outside = [k for k in range(len(self.data)) if k not in performed and k not in self.malicious]
         found = dict(performed)
         if outside:
-            requests, faults = self._requests(
-                state, [k for k in outside if k not in gone], number, watch, "evaluate"
-            )
-            served = [k for k in outside if k not in gone and k not in faults]
-            dispatch = self.method.dispatch(state, torch.tensor(served, dtype=torch.long), requests)
+            present = [k for k in outside if k not in self.server.removed]
+            requests, faults = self._requests(present, number, watch, "evaluate")
+            served = [k for k in present if k not in faults]
+            dispatch = self.server.dispatch(served, requests)
             rows = dict(zip(served, dispatch.rows.tolist(), strict=True))
             jobs = [
-                Job("evaluate", k, number, tuple(rows.get(k, ())), True, bool(self.has_trained[k]))
+                Job("evaluate", k, number, tuple(rows.get(k, ())), True, self._holds_personal(k))
                 for k in outside
             ]
             with watch.on("evaluate"):
                 outcome = self._pool.run(jobs, dispatch.models, self.personal)
             found.update(zip(outside, outcome.performed, strict=True))
-        return _accuracy(
+        return measure_accuracy(
             {k: done for k, done in found.items() if k not in self.malicious},
             [len(samples) for samples in self.data.test],
             self.method.shares,
         )
+
+    def _holds_personal(self, client: int) -> bool:
+        """Whether a client has a model of its own: one it trained, or, sharing nothing, the common start."""
+        return bool(self.has_trained[client]) or not self.method.shares
 
     def _bytes(self, dispatch: Dispatch, asked: int, extra: int) -> int:
         """Count what went over the wire: models down, updates up, and the same for requests."""
@@ -322,44 +271,6 @@ class Simulation:
         vectors = dispatch.rows.numel() + len(dispatch.ids) + 2 * asked
         numbers = vectors * self.layout.size + len(dispatch.ids) * extra
         return numbers * torch.float32.itemsize
-
-
-def _mean_entropy(weights: Tensor | None) -> float | None:
-    if weights is None or not len(weights):
-        return None
-    return float(torch.special.entr(weights).sum(dim=1).mean())
-
-
-def _realised(sent: Tensor, malicious: Tensor) -> Realised | None:
-    if bool(malicious.all()):
-        return None
-    rows, mean = sent[malicious], sent[~malicious].mean(dim=0)
-    cosine = torch.nn.functional.cosine_similarity(rows, mean[None]).mean()
-    length = torch.linalg.vector_norm(rows, dim=1).mean()
-    benign = torch.linalg.vector_norm(mean)
-    return Realised(*finite([float(length), float(benign), float(cosine)]))
-
-
-def _accuracy(found: Mapping[int, Performed], sizes: Sequence[int], shares: bool) -> Accuracy:
-    """Turn counts into percent; whoever lacks one of the two models counts with the other."""
-    shared, personal = {}, {}
-    for client, done in sorted(found.items()):
-        counts = (done.shared_correct, done.personal_correct)
-        shared[client], personal[client] = (
-            next((count for count in order if count is not None), 0) for order in (counts, counts[::-1])
-        )
-    total = sum(sizes[client] for client in found)
-    return Accuracy(
-        100 * sum(shared.values()) / total if shares else None,
-        100 * sum(personal.values()) / total,
-        {
-            client: ClientAccuracy(
-                100 * shared[client] / sizes[client] if shares else None,
-                100 * personal[client] / sizes[client],
-            )
-            for client in shared
-        },
-    )
 
 
 def run(

@@ -93,8 +93,8 @@ class RoundRecord:
     bounded: Mapping[int, str]
     removed: Mapping[int, str]
     attack: Realised | None
-    diverged: bool
-    """Whether a benign client could not train: its update was not finite."""
+    diverged: Sequence[int]
+    """Benign clients who could not train: what they sent or kept was not finite."""
     bytes: int
     """Sent to and by the clients."""
     seconds: Seconds
@@ -222,7 +222,7 @@ def summarise(
         fnr=_percent(len(missed), len(malicious)) if detects else None,
         rounds_to_removal=sum(removed[client].round for client in caught) / len(caught) if caught else None,
         rounds=len(history),
-        diverged=last.diverged,
+        diverged=bool(last.diverged) or any(removed.keys() & set(r.diverged) for r in history),
         seconds=sum(record.seconds.total for record in history),
         seconds_server=sum(record.seconds.server for record in history),
         bytes_per_round=sum(record.bytes for record in history) / len(history),

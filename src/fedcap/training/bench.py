@@ -114,7 +114,7 @@ class Performed:
     shared_correct: int | None = None
     personal_correct: int | None = None
     finite: bool = True
-    """Whether the honest update is a number in every weight."""
+    """Whether what the client sends and keeps is a number in every weight."""
     extra: tuple[float, ...] = ()
     """What the client sends besides its update."""
     seconds_training: float = 0.0
@@ -201,7 +201,7 @@ class Bench:
                 trained = self.trainer.train(client, received, personal)
             update.copy_(trained.update)
             kept.copy_(trained.personal)
-            finite = bool(update.isfinite().all())
+            finite = bool(update.isfinite().all() and kept.isfinite().all())
             extra = () if trained.extra is None else tuple(trained.extra.tolist())
             if job.evaluate:
                 tested = time.perf_counter()

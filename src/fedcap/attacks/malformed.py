@@ -1,0 +1,40 @@
+"""Malformed rows: no attack on the mean, but on the server that must read them.
+
+Not of the paper. What comes is not a number, or not a vector of the right length or type; a server that
+does not look falls over, or takes NaN for a model. `form` says which of the ways.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedcap.attacks.base import Attack, registry
+
+VALUES = {"nan": math.nan, "infinity": math.inf, "zero": 0.0, "huge": 1e30}
+
+
+@registry.register("malformed")
+@dataclass(frozen=True)
+class Malformed(Attack):
+    """Send what is no update: NaN, infinity, zeros, 1e30, too few weights, integers or text."""
+
+    uses_honest_updates: ClassVar[bool] = False
+
+    form: Literal["nan", "infinity", "zero", "huge", "short", "integer", "text"] = "nan"
+
+    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return the one value in every weight."""
+        return torch.full_like(updates[0], VALUES.get(self.form, 1.0))
+
+    def wire(self, row: Tensor) -> object:
+        """Return the row cut short, as integers, as text, or as it is."""
+        if self.form == "short":
+            return row[:-1]
+        if self.form == "integer":
+            return row.long()
+        return "an update" if self.form == "text" else row

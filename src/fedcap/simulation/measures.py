@@ -1,0 +1,76 @@
+"""What is measured of a round: seconds by part, accuracy, what the attack came to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from fedcap.simulation.record import Accuracy, ClientAccuracy, Realised, Seconds, finite
+from fedcap.training import Performed
+
+
+class Stopwatch:
+    """Adds up seconds by part of the round."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.parts: dict[str, float] = {}
+
+    @contextmanager
+    def on(self, part: str) -> Iterator[None]:
+        """Count what happens inside to one part."""
+        began = time.perf_counter()
+        yield
+        self.add(part, time.perf_counter() - began)
+
+    def add(self, part: str, seconds: float) -> None:
+        """Add seconds to one part."""
+        self.parts[part] = self.parts.get(part, 0.0) + seconds
+
+    def seconds(self) -> Seconds:
+        """Return the parts, and the total since the watch was started."""
+        return Seconds(**self.parts, total=time.perf_counter() - self.began)
+
+
+def mean_entropy(weights: Tensor | None) -> float | None:
+    """Return the mean entropy, in nats, of the rows of mixing weights."""
+    if weights is None or not len(weights):
+        return None
+    return float(torch.special.entr(weights).sum(dim=1).mean())
+
+
+def measure_attack(sent: Tensor, malicious: Tensor) -> Realised | None:
+    """Return what an attack came to: the malicious rows against the mean of the others, if there are any."""
+    if bool(malicious.all()):
+        return None
+    rows, mean = sent[malicious], sent[~malicious].mean(dim=0)
+    cosine = torch.nn.functional.cosine_similarity(rows, mean[None]).mean()
+    length = torch.linalg.vector_norm(rows, dim=1).mean()
+    benign = torch.linalg.vector_norm(mean)
+    return Realised(*finite([float(length), float(benign), float(cosine)]))
+
+
+def measure_accuracy(found: Mapping[int, Performed], sizes: Sequence[int], shares: bool) -> Accuracy:
+    """Turn counts into percent; whoever lacks one of the two models counts with the other."""
+    shared, personal = {}, {}
+    for client, done in sorted(found.items()):
+        counts = (done.shared_correct, done.personal_correct)
+        shared[client], personal[client] = (
+            next((count for count in order if count is not None), 0) for order in (counts, counts[::-1])
+        )
+    total = sum(sizes[client] for client in found)
+    return Accuracy(
+        100 * sum(shared.values()) / total if shares else None,
+        100 * sum(personal.values()) / total,
+        {
+            client: ClientAccuracy(
+                100 * shared[client] / sizes[client] if shares else None,
+                100 * personal[client] / sizes[client],
+            )
+            for client in shared
+        },
+    )
