@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ OPTIONS = {
     "pathological": {},
     "groups": {"groups": ((0, 1, 2), (3, 4, 5), (6, 7, 8, 9))},
     "dirichlet": {},
+    "natural": {},
 }
 
 
@@ -29,7 +31,8 @@ def labels_of(classes: int, each: int) -> torch.Tensor:
 
 def deal(name: str, labels: torch.Tensor, clients: int, samples: int | None = None, seed: int = 0, **options):
     generator = torch.Generator().manual_seed(seed)
-    return partitions.make(name, **options)(labels, clients, samples, generator)
+    owners = torch.arange(len(labels)) * 40 // len(labels)  # forty owners, a stretch of samples each
+    return partitions.make(name, **options).bind(owners)(labels, clients, samples, generator)
 
 
 def counts(labels: torch.Tensor, share: torch.Tensor) -> Counter[int]:
@@ -187,9 +190,8 @@ def test_groups_tell_how_many_samples_of_a_class_are_missing():
     ("groups", "message"),
     [
         ((), "needs its groups"),
-        (((0, 1), (2, 9)), r"\[2, 9\].*not there"),
-        (((-1,),), "not there"),
-        (((0, 0, 1),), "each once"),
+        (((0, 1), (2, 9)), "class 9; there are 4"),
+        (((-1,),), "class -1"),
     ],
 )
 def test_groups_must_name_classes_that_exist(groups: tuple[tuple[int, ...], ...], message: str):
@@ -202,11 +204,75 @@ def test_a_group_without_classes_is_refused():
         deal("groups", labels_of(4, 40), 2, 10, groups=((0, 1), ()))
 
 
-def test_groups_without_a_number_of_samples_take_as_many_as_fit():
-    shares = deal("groups", labels_of(4, 40), 4, None, groups=((0, 1), (2, 3)))
-    sizes = {len(share) for share in shares}
-    assert len(sizes) == 1
-    assert 36 <= sizes.pop() <= 40
+@pytest.mark.parametrize("dominant", [0.0, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("clients", [3, 7, 30])
+def test_groups_deal_out_all_there_is_unless_told(dominant: float, clients: int):
+    sizes = [30, 60, 90, 120, 200, 250]
+    labels = torch.cat([torch.full((size,), label) for label, size in enumerate(sizes)])
+    groups = ((0, 1), (2, 3), (4, 5))
+    shares = deal("groups", labels, clients, groups=groups, dominant=dominant)
+    given = torch.cat(shares)
+    assert len(given.unique()) == len(given) >= len(labels) - 6
+    for client, share in enumerate(shares):
+        found = counts(labels, share)
+        mine = sum(found[label] for label in groups[client % 3])
+        assert mine >= round(dominant * len(share)) - 1
+    if dominant == 1.0:  # clients of one group have as much as each other, give or take one
+        for group in range(3):
+            lengths = [len(share) for share in shares[group::3]]
+            assert max(lengths) - min(lengths) <= 1
+
+
+def test_groups_that_leave_a_client_without_samples_are_refused():
+    with pytest.raises(InputError, match="no sample at all"):
+        deal("groups", labels_of(2, 3), 20, groups=((0,), (1,)), dominant=1.0)
+
+
+def test_a_class_named_twice_in_a_group_costs_no_samples():
+    shares = deal("groups", labels_of(4, 40), 2, 10, groups=((0, 0, 1),))
+    assert [len(share) for share in shares] == [10, 10]
+
+
+def test_the_number_missing_counts_every_client():
+    with pytest.raises(
+        InputError, match=r"class [01] has 60 samples too few.*120 are missing over 2 classes"
+    ):
+        deal("pathological", labels_of(2, 40), 5, 40)
+
+
+# --- Natural
+
+
+def test_natural_clients_have_their_owners_samples():
+    labels = labels_of(10, 40)
+    shares = deal("natural", labels, 40)
+    assert [share.tolist() for share in shares] == [list(range(at, at + 10)) for at in range(0, 400, 10)]
+
+
+def test_fewer_natural_clients_are_drawn_among_the_owners_whole():
+    labels = labels_of(10, 40)
+    everybody = {tuple(share.tolist()) for share in deal("natural", labels, 40)}
+    some = {tuple(share.tolist()) for share in deal("natural", labels, 7)}
+    assert len(some) == 7
+    assert some < everybody
+
+
+def test_samples_caps_what_a_natural_client_keeps():
+    labels = labels_of(10, 40)
+    capped = deal("natural", labels, 40, 6)
+    for whole, share in zip(deal("natural", labels, 40), capped, strict=True):
+        assert len(share) == 6
+        assert set(share.tolist()) <= set(whole.tolist())
+
+
+def test_natural_tells_how_many_owners_are_missing():
+    with pytest.raises(InputError, match="50 clients, but the data has 40 owners: 10 are missing"):
+        deal("natural", labels_of(10, 40), 50)
+
+
+def test_natural_needs_to_know_whose_samples_they_are():
+    with pytest.raises(InputError, match="whose each sample is"):
+        partitions.make("natural").bind(None)
 
 
 # --- Dirichlet
@@ -302,6 +368,72 @@ def test_federating_is_a_function_of_the_seed():
 def test_a_client_with_too_few_samples_to_split_is_an_error_that_names_it():
     with pytest.raises(InputError, match="client 0 has 1 samples"):
         federate(numbered(4, 10), partitions.make("iid"), 5, 1, 0.75, seed=0)
+
+
+def test_data_that_brings_its_own_split_is_split_so():
+    dataset = numbered(4, 50)
+    tests = torch.arange(200) % 5 == 0
+    federated = federate(replace(dataset, test=tests), partitions.make("iid"), 4, 40, 0.75, seed=0)
+    for part in federated.train:
+        assert not tests[part.x.flatten().long()].any()
+    for part in federated.test:
+        assert tests[part.x.flatten().long()].all()
+    with pytest.raises(InputError, match="own split leaves it without"):
+        federate(
+            replace(dataset, test=torch.zeros(200, dtype=torch.bool)), partitions.make("iid"), 4, 40, 0.75, 0
+        )
+
+
+def test_without_a_number_there_is_a_client_per_owner_or_twenty():
+    dataset = numbered(4, 50)
+    owners = torch.arange(200) // 8
+    owned = replace(dataset, owners=owners, owner_names=tuple(map(str, range(25))))
+    assert len(federate(owned, partitions.make("natural"), None, None, 0.75, 0)) == 25
+    assert len(federate(dataset, partitions.make("iid"), None, None, 0.75, 0)) == 20
+
+
+# --- The root set
+
+
+@pytest.mark.parametrize(("classes", "root"), [(4, 20), (4, 22), (10, 7), (3, 3)])
+def test_a_root_set_is_even_over_the_classes_and_nobodys(classes: int, root: int):
+    federated = federate(numbered(classes, 60), partitions.make("iid"), 5, 5, 0.6, 0, root=root)
+    assert federated.root is not None
+    found = Counter(federated.root.y.tolist())
+    assert sum(found.values()) == root
+    assert max(found.values()) - min(found[k] for k in range(classes)) <= 1
+    given = torch.cat([part.x for part in (*federated.train, *federated.test)]).flatten()
+    held = federated.root.x.flatten()
+    assert len(held.unique()) == root
+    assert not torch.isin(held, given).any()
+
+
+def test_clients_are_the_same_with_a_root_set_and_without():
+    plain, rooted = (
+        federate(numbered(4, 60), partitions.make("pathological"), 5, 20, 0.6, 3, root=root)
+        for root in (0, 40)
+    )
+    assert plain.root is None
+    assert plain.partition_hash == rooted.partition_hash
+    for one, other in zip((*plain.train, *plain.test), (*rooted.train, *rooted.test), strict=True):
+        assert torch.equal(one.x, other.x)
+
+
+def test_a_class_that_runs_out_leaves_its_part_of_the_root_set_to_the_others():
+    labels = torch.tensor([0] * 50 + [1] * 50 + [2] * 3)
+    dataset = Dataset(Samples(torch.arange(103.0)[:, None], labels), ("a", "b", "c"))
+    groups = partitions.make("groups", groups=((0, 1),), dominant=1.0)
+    federated = federate(dataset, groups, 2, 20, 0.5, 0, root=33)
+    assert federated.root is not None
+    assert counts(labels, federated.root.x.flatten().long()) == {0: 15, 1: 15, 2: 3}
+
+
+def test_a_root_set_that_cannot_be_had_tells_how_many_are_missing():
+    with pytest.raises(InputError, match=r"root set of 100 .* leave 20: 80 are missing"):
+        federate(numbered(4, 30), partitions.make("iid"), 5, 20, 0.6, 0, root=100)
+
+
+# --- The embedded digits
 
 
 def test_digits_are_1797_images_of_ten_classes_between_minus_one_and_one():

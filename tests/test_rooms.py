@@ -24,7 +24,7 @@ ALLOWED = {
     "models": COMMON,
     "methods": {*COMMON, "aggregators", "training"},
     "simulation": {*COMMON, "attacks", "aggregators", "methods", "training", "data", "models"},
-    "report": {"simulation"},
+    "report": {"samples", "simulation"},
     "experiments": {*COMMON, "simulation", "report", "training"},
     "progress": {"simulation"},
 }

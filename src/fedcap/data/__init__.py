@@ -1,8 +1,10 @@
 """Data sets, and how they are split over clients."""
 
-from fedcap.data.base import Dataset, FederatedData, Source, federate, registry
+from fedcap.data.base import Dataset, FederatedData, Source, registry
+from fedcap.data.dealing import federate
+from fedcap.data.own import table
 
 names = registry.names
 make = registry.make
 
-__all__ = ["Dataset", "FederatedData", "Source", "federate", "make", "names", "registry"]
+__all__ = ["Dataset", "FederatedData", "Source", "federate", "make", "names", "registry", "table"]

@@ -1,42 +1,67 @@
-"""What a data set is, and how it becomes the data of many clients.
+"""What a data set is, where it comes from, and how it is dealt out unless the user says otherwise.
 
-A `Source` (digits, …) loads a `Dataset`: samples and labels. A partition says which samples each client
-has. `federate` deals them out and splits each client's share into a training and a test part.
+A `Source` (digits, cifar10, one's own file, …) loads a `Dataset`: samples and labels. A partition says
+which samples each client has; `federate` deals them out.
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
-from torch.nn import functional
 
-from fedcap.data.partitions import Partition
-from fedcap.randomness import derive
 from fedcap.registry import InputError, Registry
 from fedcap.samples import Samples
+
+Count = Annotated[int, Field(ge=2)] | None
+Share = Annotated[float, Field(gt=0, lt=1)]
+Progress = Callable[[str, int, int], None]
+"""Told what is being fetched, how many bytes are here, and how many there are (0 if unknown)."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples of one task, nobody's yet."""
+    """Samples of one task, nobody's yet. Inputs are floats, or bytes: pixels, which `take` scales."""
 
     samples: Samples
     class_names: tuple[str, ...]
+    owners: Tensor | None = None
+    """Whose each sample is by nature, as a place in `owner_names`; n, if the data says."""
+    owner_names: tuple[str, ...] = ()
+    test: Tensor | None = None
+    """Which samples are for testing only, n flags, if the data brings its own split."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about how it was read, a line each."""
+    hash: str = ""
+    """The digest, if it is known already."""
 
     @property
     def classes(self) -> int:
         """How many classes there are."""
         return len(self.class_names)
 
+    def take(self, indices: Tensor) -> Samples:
+        """Return some of the samples, as they go into a network; pixels are scaled to [−1, 1].
+
+        By NumPy: so many small parts would spend their time on waking torch's threads.
+        """
+        x = self.samples.x.numpy()[indices.numpy()]
+        if x.dtype == np.uint8:
+            x = x.astype(np.float32) / np.float32(127.5) - np.float32(1)
+        return Samples(torch.from_numpy(x), self.samples.y[indices])
+
     def digest(self) -> str:
         """Return a hash of every sample and label."""
-        return digest(self.samples.x, self.samples.y)
+        parts = (self.samples.x, self.samples.y, self.owners, self.test)
+        return self.hash or digest(*(part for part in parts if part is not None))
 
 
 @dataclass(frozen=True)
@@ -48,8 +73,9 @@ class FederatedData:
     classes: int
     data_hash: str
     partition_hash: str
+    class_names: tuple[str, ...] = ()
     root: Samples | None = None
-    """Samples that no client has, for a server that needs some."""
+    """Clean samples of nobody's that the server holds, if it was asked to have any."""
 
     def __len__(self) -> int:
         return len(self.train)
@@ -73,15 +99,42 @@ class Source(ABC):
     of each method by name."""
 
     partition: str | dict[str, Any] = "iid"
-    clients: int = 20
-    samples: int | None = None
+    clients: Count = 20
+    """How many clients there are; as many as the data names, or 20, if not given."""
+    samples: Count = None
     """Samples per client, training and test together; as many as there are if not given."""
-    train_share: float = 0.75
+    train_share: Share = 0.75
     """Share of a client's samples that it trains on."""
 
     @abstractmethod
     def load(self) -> Dataset:
         """Return all samples."""
+
+    def prepare(self, federated: FederatedData) -> FederatedData:
+        """Return the clients' data as they train on it."""
+        return federated
+
+    @classmethod
+    def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of an experiment on this data, given its own options."""
+        return dict(cls.defaults)
+
+    def settings(self) -> dict[str, Any]:
+        """Return its options as plain values: with them, it can be made again."""
+        return asdict(self)
+
+    @property
+    def label(self) -> str | None:
+        """What to call it in a heading, if that is not the name it is registered by."""
+        return None
+
+    def files(self) -> list[Path] | None:
+        """Return the files it would read, none if they are missing; `None` if it needs no file."""
+        return None
+
+    def install(self, folder: Path, progress: Progress) -> None:
+        """Fetch its files from their official source into a folder."""
+        raise InputError("nothing to fetch: it comes with fedcap")
 
 
 registry: Registry[Source] = Registry("data set", Source, "fedcap.data")
@@ -92,55 +145,5 @@ def digest(*tensors: Tensor) -> str:
     sha = hashlib.sha256()
     for tensor in tensors:
         sha.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
-        sha.update(tensor.contiguous().numpy().tobytes())
+        sha.update(tensor.contiguous().numpy().reshape(-1).view("uint8").data)
     return sha.hexdigest()
-
-
-def root_set(labels: Tensor, shares: Sequence[Tensor], count: int, seed: int) -> Tensor:
-    """Return indices of samples that no client has, as many of each class as it goes."""
-    free = torch.ones(len(labels), dtype=torch.bool)
-    for share in shares:
-        free[share] = False
-    left = free.nonzero().flatten()
-    if len(left) < count:
-        raise InputError(
-            f"the server's root set needs {count} samples that no client has, {len(left)} are left:"
-            " use fewer clients or fewer samples per client"
-        )
-    left = left[torch.randperm(len(left), generator=derive(seed, "root"))]
-    before = functional.one_hot(labels[left]).cumsum(dim=0)  # of each class, up to and with this sample
-    place = before.gather(1, labels[left][:, None]).flatten()
-    return left[place.argsort(stable=True)[:count]]
-
-
-def federate(
-    dataset: Dataset,
-    partition: Partition,
-    clients: int,
-    samples: int | None,
-    train_share: float,
-    seed: int,
-    root: int = 0,
-) -> FederatedData:
-    """Deal a data set out to clients and split each one's part; a function of the seed alone.
-
-    With `root`, so many samples that no client has are set aside for the server.
-    """
-    shares = partition(dataset.samples.y, clients, samples, derive(seed, "partition"))
-    train: list[Samples] = []
-    test: list[Samples] = []
-    for client, share in enumerate(shares):
-        order = share[torch.randperm(len(share), generator=derive(seed, "split", client))]
-        count = round(train_share * len(order))
-        if not 0 < count < len(order):
-            raise InputError(
-                f"client {client} has {len(order)} samples: too few for a training and a test part"
-                f" (train_share {train_share:g})"
-            )
-        for part, where in ((train, order[:count]), (test, order[count:])):
-            part.append(Samples(dataset.samples.x[where], dataset.samples.y[where]))
-    aside = None
-    if root:
-        where = root_set(dataset.samples.y, shares, root, seed)
-        aside = Samples(dataset.samples.x[where], dataset.samples.y[where])
-    return FederatedData(train, test, dataset.classes, dataset.digest(), digest(*shares), aside)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
 
-from fedcap.data.base import Dataset, Source, registry
+from fedcap.data.base import Count, Dataset, Share, Source, registry
 from fedcap.samples import Samples
 
 
@@ -32,9 +31,8 @@ class Digits(Source):
     }
 
     partition: str | dict[str, Any] = "groups"
-    clients: Annotated[int, Field(ge=2)] = 20
-    samples: Annotated[int, Field(ge=2)] | None = 80
-    train_share: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    samples: Count = 80
+    train_share: Share = 0.7
 
     def load(self) -> Dataset:
         """Return all 1,797 images as 1×8×8."""

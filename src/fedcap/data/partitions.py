@@ -1,15 +1,16 @@
 """Who has which samples: each partition is a function of (labels, clients, samples, generator).
 
 It returns one tensor of sample indices per client. No sample is given twice; what cannot be met is an
-error that says how much is missing.
+error that says how much is missing. A partition that goes by whose the samples are is bound to that first.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -28,6 +29,10 @@ class Partition(ABC):
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
     ) -> list[Tensor]:
         """Return each client's sample indices; `samples` per client, or as many as there are."""
+
+    def bind(self, owners: Tensor | None) -> Partition:
+        """Return the partition for samples whose owners are known, or not; most do not care."""
+        return self
 
 
 registry: Registry[Partition] = Registry("partition", Partition)
@@ -52,15 +57,26 @@ class Piles:
         return len(self._piles[label])
 
     def deal(self, label: int, count: int) -> Tensor:
-        """Take samples of a class; having too few is an error that says how many are missing."""
+        """Take samples of a class."""
         pile = self._piles[label]
-        if count > len(pile):
-            raise InputError(
-                f"class {label} has {count - len(pile)} samples too few for this partition:"
-                " use fewer clients or fewer samples per client"
-            )
         self._piles[label] = pile[count:]
         return pile[:count]
+
+    def deal_out(self, wanted: Sequence[Mapping[int, int]]) -> list[Tensor]:
+        """Give each client what it wants of each class, or say how many samples are missing."""
+        total: Counter[int] = Counter()
+        for wants in wanted:
+            total.update(wants)
+        missing = {label: count - self.left(label) for label, count in total.items()}
+        worst = max(missing, key=missing.__getitem__)
+        if missing[worst] > 0:
+            short = [count for count in missing.values() if count > 0]
+            others = f" ({sum(short)} are missing over {len(short)} classes)" if len(short) > 1 else ""
+            raise InputError(
+                f"class {worst} has {missing[worst]} samples too few for this partition{others}:"
+                " use fewer clients or fewer samples per client"
+            )
+        return [torch.cat([self.deal(label, count) for label, count in wants.items()]) for wants in wanted]
 
 
 def _shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
@@ -113,18 +129,15 @@ class Pathological(Partition):
         held = self._assign(len(piles), clients, generator)
         if samples is None:
             holders = [sum(label in own for own in held) for label in range(len(piles))]
-            samples = self.classes_per_client * max(
-                1, min(piles.left(label) // count for label, count in enumerate(holders) if count)
+            samples = self.classes_per_client * min(
+                piles.left(label) // count for label, count in enumerate(holders) if count
             )
         if samples < self.classes_per_client:
             raise InputError(
-                f"{samples} samples per client cannot be of {self.classes_per_client} classes:"
-                f" {self.classes_per_client - samples} too few"
+                f"{clients} clients with {self.classes_per_client} classes each get {samples} samples each:"
+                f" {self.classes_per_client - samples} too few for one of each class"
             )
-        return [
-            torch.cat([piles.deal(label, count) for label, count in _spread(samples, own, generator).items()])
-            for own in held
-        ]
+        return piles.deal_out([_spread(samples, own, generator) for own in held])
 
     def _assign(self, classes: int, clients: int, generator: torch.Generator) -> list[list[int]]:
         """Choose each client's classes among those least often given so far, by chance."""
@@ -155,39 +168,64 @@ class Groups(Partition):
     ) -> list[Tensor]:
         """Give client k to group k mod G and deal from the group's classes and from all."""
         piles = Piles(labels, generator)
-        if not self.groups:
-            raise InputError("partition 'groups' needs its groups of classes, e.g. [[0, 1], [2, 3]]")
-        for group in self.groups:
-            if not group or len(set(group)) < len(group):
-                raise InputError(f"group {list(group)} should name one or more classes, each once")
-            if not set(group) <= set(range(len(piles))):
-                raise InputError(f"group {list(group)} names classes that are not there: {len(piles)} are")
-        per_client = self._most(piles, clients) if samples is None else samples
-        _per_client(labels, clients, per_client)
-        own = round(self.dominant * per_client)
+        groups = self._checked(len(piles))
+        if samples is None:
+            return self._everything(piles, groups, clients, generator)
+        own = round(self.dominant * _per_client(labels, clients, samples))
         everything = list(range(len(piles)))
         wanted: list[dict[int, int]] = []
         for client in range(clients):
-            wants = _spread(own, self.groups[client % len(self.groups)], generator)
-            for label, count in _spread(per_client - own, everything, generator).items():
+            wants = _spread(own, groups[client % len(groups)], generator)
+            for label, count in _spread(samples - own, everything, generator).items():
                 wants[label] = wants.get(label, 0) + count
             wanted.append(wants)
-        return [torch.cat([piles.deal(label, count) for label, count in wants.items()]) for wants in wanted]
+        return piles.deal_out(wanted)
 
-    def _most(self, piles: Piles, clients: int) -> int:
-        """Return how many samples every client can have, whichever way the odd ones fall."""
+    def _checked(self, classes: int) -> list[list[int]]:
+        """Return the groups, each class once in each."""
+        if not self.groups or not all(self.groups):
+            raise InputError("partition 'groups' needs its groups of classes, e.g. [[0, 1], [2, 3]]")
+        for label in {label for group in self.groups for label in group}:
+            if not 0 <= label < classes:
+                raise InputError(f"partition 'groups' names class {label}; there are {classes}")
+        return [list(dict.fromkeys(group)) for group in self.groups]
 
-        def fits(per_client: int) -> bool:
-            own = round(self.dominant * per_client)
-            needed = [clients * -(-(per_client - own) // len(piles))] * len(piles)
-            for client in range(clients):
-                group = self.groups[client % len(self.groups)]
-                for label in group:
-                    needed[label] += -(-own // len(group))
-            return all(count <= piles.left(label) for label, count in enumerate(needed))
+    def _everything(
+        self, piles: Piles, groups: Sequence[Sequence[int]], clients: int, generator: torch.Generator
+    ) -> list[Tensor]:
+        """Deal out all there is: a group whose classes have fewer samples has smaller clients.
 
-        total = sum(piles.left(label) for label in range(len(piles)))
-        return next((count for count in range(total // clients, 0, -1) if fits(count)), 1)
+        The dominant share of each class goes to the groups that hold it, in equal parts, and there to
+        their clients; what remains of all classes goes to everybody in proportion to that.
+        """
+        pools: list[list[Tensor]] = [[] for _ in groups]
+        common: list[Tensor] = []
+        for label in range(len(piles)):
+            holders = [pool for pool, group in zip(pools, groups, strict=True) if label in group]
+            dominant = round(self.dominant * piles.left(label))
+            common.append(piles.deal(label, piles.left(label) - dominant))
+            for place, pool in enumerate(holders):
+                pool.append(piles.deal(label, (dominant + place) // len(holders)))
+        rest = _shuffled(torch.cat(common), generator)
+        shares: list[Tensor] = [rest[:0]] * clients
+        for place, pool in enumerate(pools):
+            members = range(place, clients, len(groups))
+            if members:
+                parts = torch.tensor_split(_shuffled(torch.cat(pool), generator), len(members))
+                shares[place :: len(groups)] = parts
+        more = [
+            len(share) * (1 - self.dominant) / self.dominant if self.dominant else len(rest) / clients
+            for share in shares
+        ]
+        ends = np.cumsum(more)
+        starts = [0, *ends[:-1].round().astype(int).tolist()]
+        shares = [
+            torch.cat([share, rest[start : round(end)]])
+            for share, start, end in zip(shares, starts, ends, strict=True)
+        ]
+        if not all(len(share) for share in shares):
+            raise InputError(f"{clients} clients in {len(groups)} groups: some would have no sample at all")
+        return shares
 
 
 @registry.register("dirichlet")
@@ -226,3 +264,41 @@ class Dirichlet(Partition):
         if samples is None:
             return dealt
         return [_shuffled(share, generator)[:samples] for share in dealt]
+
+
+@registry.register("natural")
+@dataclass(frozen=True)
+class Natural(Partition):
+    """Every client has its own samples, as the data says: one per user, site or device."""
+
+    owners: Any = None
+    """Whose each sample is, n; the data set's own."""
+
+    def bind(self, owners: Tensor | None) -> Natural:
+        """Return the partition for these owners."""
+        if owners is None:
+            raise InputError(
+                "partition 'natural' needs data that says whose each sample is; this one does not:"
+                " give another, such as iid or dirichlet"
+            )
+        return replace(self, owners=owners)
+
+    def __call__(
+        self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
+    ) -> list[Tensor]:
+        """Give each owner its samples; `samples` caps them, fewer `clients` are drawn among the owners."""
+        there, sizes = self.owners.unique(return_counts=True)
+        if clients > len(there):
+            raise InputError(
+                f"{clients} clients, but the data has {len(there)} owners: {clients - len(there)} are missing"
+            )
+        chosen = there
+        if clients < len(there):
+            chosen = there[torch.randperm(len(there), generator=generator)[:clients].sort().values]
+        by_owner = dict(
+            zip(there.tolist(), torch.split(self.owners.argsort(stable=True), sizes.tolist()), strict=True)
+        )
+        shares = [by_owner[owner] for owner in chosen.tolist()]
+        if samples is None:
+            return shares
+        return [_shuffled(share, generator)[:samples] for share in shares]

@@ -1,15 +1,17 @@
 """An experiment: every setting of a run, checked, with what the data set suggests where none is given.
 
 `Experiment(dataset="digits", method="fedcap", attack="ipm").run()` is the whole of it. Things that have
-options of their own are written as a name, or as a table: `method={"name": "fedcap", "alpha": 5}`.
+options of their own are written as a name, or as a table: `method={"name": "fedcap", "alpha": 5}`. A data
+set may also be a path, a pair of arrays or a `torch.utils.data.Dataset`.
 """
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,12 +129,16 @@ class Experiment(BaseModel):
     def _with_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Lay what is given over what its data set suggests."""
         tables = {key: Named.table(value) if key in UNLESS_GIVEN else value for key, value in given.items()}
+        if "dataset" in tables:
+            tables["dataset"] = data.table(tables["dataset"])
         settings = overlay(UNLESS_GIVEN, tables)
         for key in UNLESS_GIVEN:
             if not isinstance(settings[key], Mapping) or not isinstance(settings[key]["name"], str):
                 raise InputError(f"{key} must be a name, or a table with a name and options")
-        suggested = dict(data.registry.get(settings["dataset"]["name"]).defaults)  # type: ignore[attr-defined]
+        source: Any = data.registry.get(settings["dataset"]["name"])
+        suggested = source.suggest(settings["dataset"])
         by_method = suggested.pop("methods", {})
+        settings["dataset"] = overlay(suggested.pop("dataset", {}), settings["dataset"])
         settings = overlay(suggested, settings)
         own = by_method.get(methods.registry.resolve(settings["method"]["name"]), {})
         settings["method"] = {**own, **settings["method"]}
@@ -148,6 +154,11 @@ class Experiment(BaseModel):
             )
         _ = self.trainer, self.source, self.partition, self.adversary
         models.registry.resolve(self.model_name)
+        if self.model_name.startswith("__main__:") and self.workers != 1:
+            raise InputError(
+                f"model {self.model_name!r} is defined where worker processes cannot find it: put it into a"
+                " module of its own, or train in this process with workers=1"
+            )
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError):
@@ -164,10 +175,16 @@ class Experiment(BaseModel):
         """The data set, not loaded yet."""
         return data.make(self.dataset.name, **self.dataset.options)
 
+    @property
+    def _partition_choice(self) -> Named:
+        """The partition's name and options; options without a name belong to the usual one."""
+        usual = Named.table(type(self.source).partition) or {}
+        return Named.model_validate({**usual, **Named.table(self.source.partition)})
+
     @cached_property
     def partition(self) -> partitions.Partition:
         """How the data set is dealt out."""
-        choice = Named.model_validate(Named.table(self.source.partition))
+        choice = self._partition_choice
         options = choice.options
         if partitions.registry.resolve(choice.name) == "groups":
             options = {"groups": self.source.groups, **options}
@@ -188,6 +205,11 @@ class Experiment(BaseModel):
         return self.model or self.source.model
 
     @property
+    def dataset_name(self) -> str:
+        """What to call the data set: its name, or that of the user's file."""
+        return self.source.label or data.registry.resolve(self.dataset.name)
+
+    @property
     def sgd(self) -> SGD:
         """How clients train, for the training room."""
         return SGD(**self.training.model_dump())
@@ -195,14 +217,19 @@ class Experiment(BaseModel):
     def load_data(self) -> FederatedData:
         """Load the data set and deal it out."""
         source = self.source
-        return data.federate(
-            source.load(),
-            self.partition,
-            source.clients,
-            source.samples,
-            source.train_share,
-            self.seed,
-            root=self.trainer.root_samples,
+        dataset = source.load()
+        for note in dataset.notes:
+            _tell(note)
+        return source.prepare(
+            data.federate(
+                dataset,
+                self.partition,
+                source.clients,
+                source.samples,
+                source.train_share,
+                self.seed,
+                root=self.trainer.root_samples,
+            )
         )
 
     def roster(self, clients: int) -> frozenset[int]:
@@ -233,14 +260,14 @@ class Experiment(BaseModel):
 
     def settings(self) -> dict[str, Any]:
         """Return every setting as plain values, with all options resolved."""
-        partition = Named.table(self.source.partition)["name"]
+        partition = partitions.registry.resolve(self._partition_choice.name)
         attack = {} if self.adversary is None else asdict(self.adversary)
         settings = {
             **self.model_dump(exclude={"dataset", "method", "attack"}),
             "model": self.model_name,
             "dataset": {
                 "name": data.registry.resolve(self.dataset.name),
-                **asdict(self.source),
+                **self.source.settings(),
                 "partition": {"name": partition, **asdict(self.partition)},
             },
             "method": {"name": methods.registry.resolve(self.method.name), **asdict(self.trainer)},
@@ -257,6 +284,12 @@ class Experiment(BaseModel):
     def from_toml(cls, path: Path | str, changes: Mapping[str, Any] | None = None) -> Experiment:
         """Read an experiment from a TOML file, with changes laid over it."""
         return cls(**overlay(read_toml(path), changes or {}))
+
+
+@cache
+def _tell(note: str) -> None:
+    """Log what the user should know, once."""
+    logging.getLogger("fedcap").warning(note)
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:

@@ -5,17 +5,18 @@ Everything heavy is imported inside the commands, so that `fedcap --help` answer
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
 
+from fedcap.cli import data
+from fedcap.cli.output import AsJson, print_json, print_table
+from fedcap.cli.settings import Settings, parse_setting
 from fedcap.registry import InputError
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data.app, name="data")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Workers = Annotated[int | None, typer.Option(help="Processes that train clients. [default: one per core]")]
 
 
@@ -74,9 +75,9 @@ def demo(
     tour.save(results, out)
     table = tour.table(results)
     if as_json:
-        _print_json([row.to_dict() for row in table.rows])
+        print_json([row.to_dict() for row in table.rows])
         return
-    _print_table(table.title, DEMO_COLUMNS, [row.cells() for row in table.rows])
+    print_table(table.title, DEMO_COLUMNS, [row.cells() for row in table.rows])
     for note in table.notes:
         typer.echo(note)
     typer.echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/runs")
@@ -85,7 +86,9 @@ def demo(
 @app.command()
 def run(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Data set. [default: digits]")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set, FILE.npz, or folder of images. [default: digits]")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Network, or module:function.")] = None,
     method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
     rule: Annotated[str | None, typer.Option(help="The server's rule, for methods that take any.")] = None,
@@ -98,10 +101,7 @@ def run(
     workers: Workers = None,
     eval_every: Annotated[int | None, typer.Option(help="Evaluate every so many rounds.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, … [default: cpu]")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. method.alpha=5. Repeatable."),
-    ] = None,
+    settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's directory. [default: a new one in runs/]")
     ] = None,
@@ -129,7 +129,7 @@ def run(
     if rule is not None:
         given = overlay(given, {"method": {"rule": rule}})
     for setting in settings or []:
-        given = overlay(given, _parse_setting(setting))
+        given = overlay(given, parse_setting(setting))
     if resume is not None:
         if file or given or out:
             raise InputError("--resume continues a run as it was: only --workers and --json go with it")
@@ -152,14 +152,15 @@ def run(
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List methods, attacks, aggregators, data sets, partitions and models, each with a line."""
-    from fedcap import aggregators, attacks, data, methods, models
+    from fedcap import aggregators, attacks, methods, models
     from fedcap.data import partitions
+    from fedcap.data import registry as datasets
 
     rooms: dict[str, Any] = {
         "methods": methods.registry,
         "attacks": attacks.registry,
         "aggregators": aggregators.registry,
-        "data sets": data.registry,
+        "data sets": datasets,
         "partitions": partitions.registry,
         "models": models.registry,
     }
@@ -167,7 +168,7 @@ def list_(as_json: AsJson = False) -> None:
         room: {name: registry.summary(name) for name in registry.names()} for room, registry in rooms.items()
     }
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     width = max(len(name) for names in found.values() for name in names)
     for room, names in found.items():
@@ -176,24 +177,9 @@ def list_(as_json: AsJson = False) -> None:
             typer.echo(f"  {name:<{width}}  {line}")
 
 
-def _parse_setting(text: str) -> dict[str, Any]:
-    """Return `a.b=value` as nested settings; a value that is not TOML is taken as a string."""
-    key, equals, value = text.partition("=")
-    if not equals or not all(key.split(".")):
-        raise InputError(f"--set {text}: expected KEY=VALUE, such as method.alpha=5")
-    parsed: Any
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
-    for part in reversed(key.strip().split(".")):
-        parsed = {part: parsed}
-    return parsed  # type: ignore[no-any-return]
-
-
 def _new_directory(experiment: Experiment) -> Path:
     """Return a directory that no run has had: named by what runs, and when."""
-    names = (experiment.dataset.name, experiment.method.name, experiment.attack.name)
+    names = (experiment.dataset_name, experiment.method.name, experiment.attack.name)
     what = "-".join(Path(name).stem.replace(":", ".") for name in names)
     path = Path("runs") / f"{what}-seed{experiment.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     count = 1
@@ -208,7 +194,7 @@ def _summary(experiment: Experiment, result: Result, out: Path) -> str:
     attackers = [client.id for client in result.clients if client.malicious]
     attack = f"{experiment.attack.name}, {len(attackers)} of {len(result.clients)} clients malicious"
     lines = [
-        f"{experiment.dataset.name} · {experiment.method.name} · {attack if attackers else 'no attack'}"
+        f"{experiment.dataset_name} · {experiment.method.name} · {attack if attackers else 'no attack'}"
         f" · seed {experiment.seed} · {result.rounds} rounds in {result.seconds:.1f} s",
         f"  accuracy   {result.tacc:.1f} %  (shared {shared}, personal {result.tacc_personal:.1f};"
         f" worst client {result.tacc_worst_client:.1f})",
@@ -229,25 +215,6 @@ def _summary(experiment: Experiment, result: Result, out: Path) -> str:
     return "\n".join(lines)
 
 
-def _print_json(content: Any) -> None:
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
-
-
-def _print_table(title: str, columns: tuple[str, ...], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left")
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    if not console.is_terminal:
-        console.width = 110
-    console.print(table)
-
-
 def _fail(message: str, code: int) -> int:
     typer.echo(f"fedcap: {' '.join(message.split())}", err=True)
     return code
@@ -255,7 +222,8 @@ def _fail(message: str, code: int) -> int:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors are one line, and the exit code says whose they are."""
-    sys.path.append(os.getcwd())  # a user's own module:Class is often in the directory they stand in
+    if (here := os.getcwd()) not in sys.path:  # for `module:name`; last, so that it hides nothing
+        sys.path.append(here)
     sys.exit(_main(arguments))
 
 

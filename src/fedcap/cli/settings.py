@@ -1,0 +1,30 @@
+"""Settings as they are written on the command line."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Annotated, Any
+
+import typer
+
+from fedcap.registry import InputError
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. method.alpha=5. Repeatable."),
+]
+
+
+def parse_setting(text: str) -> dict[str, Any]:
+    """Return `a.b=value` as nested settings; a value that is not TOML is taken as a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not all(key.split(".")):
+        raise InputError(f"--set {text}: expected KEY=VALUE, such as method.alpha=5")
+    parsed: Any
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    for part in reversed(key.strip().split(".")):
+        parsed = {part: parsed}
+    return parsed  # type: ignore[no-any-return]

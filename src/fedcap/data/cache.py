@@ -1,0 +1,109 @@
+"""Decoded data sets as memory-mapped files: what was read once is opened the next time, not read.
+
+An entry is a folder named by the hash of the source's content and of the options that matter: an .npy
+file per array, and dataset.json with the rest and with each array file's hash. Entries are written aside
+and renamed; one that is not whole, or was touched, is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcap.data.base import Dataset
+from fedcap.data.files import cache_folder, content_hash, file_stamp
+from fedcap.samples import Samples
+
+FORMAT = 1
+"""Goes up when what is stored for the same source changes."""
+FACTS = "dataset.json"
+
+
+def cached(name: str, source: Mapping[str, Any], decode: Callable[[], Dataset]) -> Dataset:
+    """Return the data set that `decode` reads, from the cache if it was read before.
+
+    `source` is what the data set is a function of: hashes of files, and options.
+    """
+    text = json.dumps({"format": FORMAT, "name": name, **source}, sort_keys=True)
+    entry = cache_folder() / "decoded" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    found = _open(entry)
+    if found is not None:
+        return found
+    dataset = decode()
+    dataset = replace(dataset, hash=dataset.digest())
+    try:
+        _store(entry, dataset)
+    except OSError:  # a cache that cannot be written is done without
+        return dataset
+    return _open(entry) or dataset
+
+
+def hashes(files: list[Path]) -> dict[str, str]:
+    """Return the content hash of each file by its name."""
+    return {path.name: content_hash(path) for path in files}
+
+
+def _arrays(dataset: Dataset) -> dict[str, Tensor]:
+    arrays = {"x": dataset.samples.x, "y": dataset.samples.y, "owners": dataset.owners, "test": dataset.test}
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _store(entry: Path, dataset: Dataset) -> None:
+    aside = entry.with_name(f".{entry.name}.{os.getpid()}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        facts: dict[str, Any] = {
+            "class_names": dataset.class_names,
+            "owner_names": dataset.owner_names,
+            "notes": dataset.notes,
+            "hash": dataset.hash,
+            "files": {},
+        }
+        for name, array in _arrays(dataset).items():
+            path = aside / f"{name}.npy"
+            np.save(path, array.numpy(), allow_pickle=False)
+            facts["files"][name] = {"stamp": file_stamp(path)[:2], "sha256": _sha256(path)}
+        (aside / FACTS).write_text(json.dumps(facts))
+        shutil.rmtree(entry, ignore_errors=True)
+        aside.replace(entry)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _open(entry: Path) -> Dataset | None:
+    """Map an entry's arrays, if it is whole; they can be written to, but the files never change."""
+    try:
+        facts = json.loads((entry / FACTS).read_text())
+        arrays: dict[str, Tensor] = {}
+        for name, known in facts["files"].items():
+            path = entry / f"{name}.npy"
+            if file_stamp(path)[:2] != known["stamp"] and _sha256(path) != known["sha256"]:
+                return None
+            arrays[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+        return Dataset(
+            Samples(arrays["x"], arrays["y"]),
+            tuple(facts["class_names"]),
+            arrays.get("owners"),
+            tuple(facts["owner_names"]),
+            arrays.get("test"),
+            tuple(facts["notes"]),
+            facts["hash"],
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,69 @@
+"""One's own arrays from a NumPy file: `x` and `y`, and if wanted `client` (whose) and `test` (split)."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedcap.data.base import Dataset, registry
+from fedcap.data.cache import cached, hashes
+from fedcap.data.files import corrupted, refuse_web_page
+from fedcap.data.own import Own, from_arrays
+from fedcap.registry import InputError
+
+
+@registry.register("npz")
+@dataclass(frozen=True)
+class Npz(Own):
+    """One's own arrays: --dataset FILE.npz with x, y, and if wanted client and test."""
+
+    path: str = ""
+
+    def has_owners(self) -> bool:
+        """Whether the file has a column of clients."""
+        return "client" in _names(Path(self.path))
+
+    @property
+    def label(self) -> str:
+        """The file's name."""
+        return Path(self.path).stem
+
+    def files(self) -> list[Path]:
+        """Return the one file."""
+        return [Path(self.path)]
+
+    def load(self) -> Dataset:
+        """Return all samples."""
+        return cached("npz", {"files": hashes(self.files())}, lambda: read_npz(Path(self.path)))
+
+
+def _names(path: Path) -> list[str]:
+    """Return the names of the arrays in a file, without reading them."""
+    if not str(path).endswith(".npz"):
+        raise InputError("data set 'npz' needs a file: --dataset FILE.npz")
+    try:
+        refuse_web_page(path)
+        with zipfile.ZipFile(path) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except zipfile.BadZipFile as error:
+        raise corrupted(path, f"it is no .npz file ({error})") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_npz(path: Path) -> Dataset:
+    """Read a file of arrays; nothing in it is unpickled."""
+    names = _names(path)
+    for name in ("x", "y"):
+        if name not in names:
+            raise InputError(f"{path} has no array {name!r}, only {', '.join(names) or 'nothing'}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ("x", "y", "client", "test") if name in names}
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
+        raise corrupted(path, str(error)) from None
+    return from_arrays(str(path), **arrays)

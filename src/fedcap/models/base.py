@@ -1,0 +1,89 @@
+"""What a network is: a recipe that, given the inputs' shape and the classes, maps n×… to n×classes logits.
+
+`builder` is how the others get one. It tries the network once on inputs of the right shape, so that one
+that does not fit its data is told before a run starts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedcap.registry import InputError, Registry, load
+
+
+class Architecture(ABC):
+    """How to build one network, given what goes in and how many classes come out."""
+
+    onednn: ClassVar[bool] = True
+    """Whether oneDNN's kernels are the faster ones on a CPU; for very small layers they are not."""
+
+    @abstractmethod
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Return a freshly initialised network for inputs of this shape."""
+
+
+registry: Registry[Architecture] = Registry("model", Architecture, "fedcap.models")
+names = registry.names
+
+
+def as_text(shape: tuple[int, ...]) -> str:
+    """Return a shape as people write it: 3×32×32."""
+    return "×".join(map(str, shape))
+
+
+def check_image(name: str, shape: tuple[int, ...], smallest: tuple[int, int]) -> None:
+    """Refuse inputs that are not C×H×W, or too small for the network."""
+    if len(shape) != 3 or shape[1] < smallest[0] or shape[2] < smallest[1]:
+        raise InputError(
+            f"model {name!r} takes inputs of C×H×W, at least {smallest[0]}×{smallest[1]};"
+            f" these are {as_text(shape)}: give another --model, such as mlp"
+        )
+
+
+def builder(name: str, shape: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
+    """Return a function, one that other processes can be sent, that builds the named network."""
+    if ":" in name:
+        build: Callable[[], nn.Module] = partial(_build_own, name)
+    else:
+        build = partial(registry.make(name).build, shape, classes)
+    _try(name, build, shape, classes)
+    return build
+
+
+def prefers_onednn(name: str) -> bool:
+    """Return whether the named network trains faster with oneDNN's kernels than without, on a CPU."""
+    return ":" in name or registry.make(name).onednn
+
+
+def _build_own(name: str) -> nn.Module:
+    """Build the user's `module:function`; other processes find it by that name too."""
+    build = load(name)
+    module = build() if callable(build) and not isinstance(build, nn.Module) else None
+    if not isinstance(module, nn.Module):
+        raise InputError(f"model {name!r} is not a function without arguments that returns an nn.Module")
+    return module
+
+
+def _try(name: str, build: Callable[[], nn.Module], shape: tuple[int, ...], classes: int) -> None:
+    """Run two empty inputs through the network; no global random state is touched."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            logits = build().eval()(torch.zeros(2, *shape))
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"model {name!r} does not take inputs of {as_text(shape)}: {type(error).__name__}: {error}"
+        ) from error
+    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if found != (2, classes):
+        raise InputError(
+            f"model {name!r} answers two inputs with {found}; the data has {classes} classes,"
+            f" so it must be (2, {classes})"
+        )

@@ -1,0 +1,30 @@
+"""A plain network for inputs of any shape, and what one's own data trains unless another is named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from fedcap.models.base import Architecture, registry
+
+
+@registry.register("mlp")
+@dataclass(frozen=True)
+class MLP(Architecture):
+    """Two hidden layers of 200 on the flattened input, whatever its shape (McMahan et al., 2017)."""
+
+    onednn: ClassVar[bool] = False
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Return the network."""
+        return nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(math.prod(shape), 200),
+            nn.ReLU(),
+            nn.Linear(200, 200),
+            nn.ReLU(),
+            nn.Linear(200, classes),
+        )
