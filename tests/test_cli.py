@@ -33,7 +33,7 @@ def test_run_prints_a_summary_and_keeps_its_records(capsys: pytest.CaptureFixtur
     assert "6 of 20 clients malicious" in out
     assert "accuracy" in out
     (directory,) = Path("runs").iterdir()
-    assert directory.name.startswith("digits-fedcap-IPM-seed0-")
+    assert directory.name.startswith("digits-fedcap-ipm-seed0-")
     assert json.loads((directory / "result.json").read_text())["rounds"] == 2
 
 
@@ -161,7 +161,7 @@ def test_demo_prints_one_table_and_saves_it_with_a_picture(capsys: pytest.Captur
         assert word in out
     assert Path("tour/accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert "| ipm |" in Path("tour/report.md").read_text()
-    assert len(list(Path("tour/runs").glob("*.json"))) == 15
+    assert len(list(Path("tour/runs").glob("*/result.json"))) == 15
     code, out, _ = call(capsys, "demo", "--rounds", "1", "--workers", "2", "--out", "tour", "--json")
     assert [row["attack"] for row in json.loads(out)] == ["none", "sign-flipping", "lie", "min-max", "ipm"]
 

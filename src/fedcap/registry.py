@@ -123,7 +123,7 @@ class Registry(Generic[T]):
         from pydantic import TypeAdapter, ValidationError
 
         cls = self.get(name)
-        known = list(inspect.signature(cls).parameters)
+        known = self.options(name)
         for key, value in options.items():
             if key not in known:
                 raise InputError(f"{self.kind} {name!r} has no option {key!r}: {nearest(key, known)}")
@@ -133,6 +133,10 @@ class Registry(Generic[T]):
             return TypeAdapter(cls).validate_python(options)  # type: ignore[arg-type]
         except ValidationError as error:
             raise InputError(f"{self.kind} {name!r}: {validation_message(error)}") from None
+
+    def options(self, name: str) -> list[str]:
+        """Return the names of the options that the named thing takes."""
+        return list(inspect.signature(self.get(name)).parameters)
 
     def summary(self, name: str) -> str:
         """Return the first line of the named thing's docstring."""

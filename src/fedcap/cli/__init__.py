@@ -69,7 +69,7 @@ def demo(
     planned = tour.cells(seed, rounds)
     with make_pool(workers) as pool, GridProgress(len(planned)) as progress:
         results = []
-        for cell, result in tour.run(planned, pool, [progress]):
+        for cell, result in tour.run(planned, out, pool, [progress]):
             results.append((cell, result))
             progress.cell_done()
     tour.save(results, out)

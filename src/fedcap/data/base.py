@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from fedcap.registry import InputError, Registry
 from fedcap.samples import Samples
 
 Count = Annotated[int, Field(ge=2)] | None
+Amount = Annotated[int, Field(ge=2)] | Literal["all"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Progress = Callable[[str, int, int], None]
 """Told what is being fetched, how many bytes are here, and how many there are (0 if unknown)."""
@@ -101,8 +102,8 @@ class Source(ABC):
     partition: str | dict[str, Any] = "iid"
     clients: Count = 20
     """How many clients there are; as many as the data names, or 20, if not given."""
-    samples: Count = None
-    """Samples per client, training and test together; as many as there are if not given."""
+    samples: Amount = "all"
+    """Samples per client, training and test together, or all there are."""
     train_share: Share = 0.75
     """Share of a client's samples that it trains on."""
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fedcap.data.base import Count, Dataset, Progress, Source, registry
+from fedcap.data.base import Amount, Dataset, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, fetch_cifar10
 from fedcap.data.files import corrupted, find, missing, refuse_web_page
@@ -61,7 +61,7 @@ class Cifar10(Source):
     }
 
     partition: str | dict[str, Any] = "pathological"
-    samples: Count = 300
+    samples: Amount = 300
     verify: bool = True
     """Refuse batches that are not the official ones, byte for byte."""
 

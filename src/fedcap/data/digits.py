@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fedcap.data.base import Count, Dataset, Share, Source, registry
+from fedcap.data.base import Amount, Dataset, Share, Source, registry
 from fedcap.samples import Samples
 
 
@@ -31,7 +31,7 @@ class Digits(Source):
     }
 
     partition: str | dict[str, Any] = "groups"
-    samples: Count = 80
+    samples: Amount = 80
     train_share: Share = 0.7
 
     def load(self) -> Dataset:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fedcap.data.base import Count, Dataset, Progress, Source, registry
+from fedcap.data.base import Amount, Count, Dataset, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, fetch_archive
 from fedcap.data.files import corrupted, find, missing, refuse_web_page
@@ -54,7 +54,7 @@ class Emnist(Source):
 
     partition: str | dict[str, Any] = "groups"
     clients: Count = 100
-    samples: Count = 300
+    samples: Amount = 300
 
     def files(self) -> list[Path]:
         """Return images and labels of each part that is there, two by two."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcap.data.base import Count, Dataset, Progress, registry
+from fedcap.data.base import Amount, Dataset, Progress, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.emnist import CLASSES, Emnist
 from fedcap.data.files import corrupted, find, install_folder, missing
@@ -25,7 +25,7 @@ FILE = "handwritten62.npz"
 class Handwritten62(Emnist):
     """8,608 handwritten characters in the set-up of EMNIST, from handwritten62.npz."""
 
-    samples: Count = None
+    samples: Amount = "all"
 
     def files(self) -> list[Path]:
         """Return the one file."""

@@ -43,11 +43,12 @@ def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> l
 
 
 def run(
-    planned: Sequence[Cell], pool: Pool, observers: Sequence[Observer] = ()
+    planned: Sequence[Cell], out: Path, pool: Pool, observers: Sequence[Observer] = ()
 ) -> Iterator[tuple[Cell, Result]]:
-    """Run the cells one after the other, handing out each result as it comes."""
+    """Run the cells one after the other, each in a directory of its own; what is there is not run again."""
     for cell in planned:
-        yield cell, cell.experiment.run(pool=pool, observers=observers)
+        where = out / "runs" / f"{cell.method}-{cell.attack}"
+        yield cell, cell.experiment.run(out=where, pool=pool, observers=observers)
 
 
 def table(results: Sequence[tuple[Cell, Result]]) -> DemoTable:
@@ -64,14 +65,7 @@ def table(results: Sequence[tuple[Cell, Result]]) -> DemoTable:
 
 
 def save(results: Sequence[tuple[Cell, Result]], out: Path) -> None:
-    """Write the table, the picture and every run's result and records into a directory."""
-    runs = out / "runs"
-    runs.mkdir(parents=True, exist_ok=True)
-    for cell, result in results:
-        name = f"{cell.method}-{cell.attack}"
-        write_aside(runs / f"{name}.json", result.to_json().encode())
-        lines = "".join(record.to_json() + "\n" for record in result.history)
-        write_aside(runs / f"{name}.rounds.jsonl", lines.encode())
+    """Write the table and the picture into a directory."""
     made = table(results)
     write_aside(out / "report.md", made.markdown().encode())
     write_aside(out / "table.json", json.dumps([row.to_dict() for row in made.rows], indent=2).encode())

@@ -128,6 +128,7 @@ class Experiment(BaseModel):
     @classmethod
     def _with_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Lay what is given over what its data set suggests."""
+        given = {**given, "attack": "none"} if given.get("attack", "") is None else given
         tables = {key: Named.table(value) if key in UNLESS_GIVEN else value for key, value in given.items()}
         if "dataset" in tables:
             tables["dataset"] = data.table(tables["dataset"])
@@ -140,8 +141,15 @@ class Experiment(BaseModel):
         by_method = suggested.pop("methods", {})
         settings["dataset"] = overlay(suggested.pop("dataset", {}), settings["dataset"])
         settings = overlay(suggested, settings)
-        own = by_method.get(methods.registry.resolve(settings["method"]["name"]), {})
-        settings["method"] = {**own, **settings["method"]}
+        for key, registry in (("dataset", data.registry), ("method", methods.registry)):
+            settings[key] = {**settings[key], "name": registry.resolve(settings[key]["name"])}
+        attack = settings["attack"]["name"]
+        none = attack.lower() == "none"
+        settings["attack"] = {
+            **settings["attack"],
+            "name": "none" if none else attacks.registry.resolve(attack),
+        }
+        settings["method"] = {**by_method.get(settings["method"]["name"], {}), **settings["method"]}
         return settings
 
     @model_validator(mode="after")
@@ -153,16 +161,17 @@ class Experiment(BaseModel):
                 " once half of the clients lie; use a share below 0.5"
             )
         _ = self.trainer, self.source, self.partition, self.adversary
-        models.registry.resolve(self.model_name)
         if self.model_name.startswith("__main__:") and self.workers != 1:
             raise InputError(
                 f"model {self.model_name!r} is defined where worker processes cannot find it: put it into a"
                 " module of its own, or train in this process with workers=1"
             )
         try:
-            torch.empty(0, device=self.device)
+            usable = torch.empty(0, device=self.device).device.type != "meta"
         except (RuntimeError, AssertionError):
-            raise InputError(f"device {self.device!r} is not available here") from None
+            usable = False
+        if not usable:
+            raise InputError(f"device {self.device!r} is not available here")
         return self
 
     @cached_property
@@ -193,21 +202,25 @@ class Experiment(BaseModel):
     @cached_property
     def adversary(self) -> attacks.Attack | None:
         """The attack, if there is one."""
-        if self.attack.name.lower() == "none":
+        if self.attack.name == "none":
             if self.attack.clients is not None or self.attack.claim is not None or self.attack.options:
                 raise InputError("the attack has settings but no name: give --attack NAME")
             return None
+        known = [*attacks.registry.options(self.attack.name), *AttackChoice.model_fields]
+        for key in self.attack.options:
+            if key not in known:
+                raise InputError(f"attack {self.attack.name!r} has no option {key!r}: {nearest(key, known)}")
         return attacks.make(self.attack.name, **self.attack.options)
 
     @property
     def model_name(self) -> str:
         """The network: as given, or the one made for the data set."""
-        return self.model or self.source.model
+        return models.registry.resolve(self.model or self.source.model)
 
     @property
     def dataset_name(self) -> str:
         """What to call the data set: its name, or that of the user's file."""
-        return self.source.label or data.registry.resolve(self.dataset.name)
+        return self.source.label or self.dataset.name
 
     @property
     def sgd(self) -> SGD:
@@ -225,7 +238,7 @@ class Experiment(BaseModel):
                 dataset,
                 self.partition,
                 source.clients,
-                source.samples,
+                None if source.samples == "all" else source.samples,
                 source.train_share,
                 self.seed,
                 root=self.trainer.root_samples,
@@ -266,24 +279,19 @@ class Experiment(BaseModel):
             **self.model_dump(exclude={"dataset", "method", "attack"}),
             "model": self.model_name,
             "dataset": {
-                "name": data.registry.resolve(self.dataset.name),
+                "name": self.dataset.name,
                 **self.source.settings(),
                 "partition": {"name": partition, **asdict(self.partition)},
             },
-            "method": {"name": methods.registry.resolve(self.method.name), **asdict(self.trainer)},
+            "method": {"name": self.method.name, **asdict(self.trainer)},
             "attack": {
-                "name": "none" if self.adversary is None else attacks.registry.resolve(self.attack.name),
+                "name": self.attack.name,
                 "clients": self.attack.clients,
                 "claim": self.attack.claim,
                 **attack,
             },
         }
         return _without_none(settings)
-
-    @classmethod
-    def from_toml(cls, path: Path | str, changes: Mapping[str, Any] | None = None) -> Experiment:
-        """Read an experiment from a TOML file, with changes laid over it."""
-        return cls(**overlay(read_toml(path), changes or {}))
 
 
 @cache

@@ -9,6 +9,7 @@ buffers, such as the running statistics of a batch norm.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -112,8 +113,12 @@ class Network:
             return self.module(x)  # type: ignore[no-any-return]
 
 
+PROCESS_WIDE = threading.RLock()
+"""Held while settings of the whole process (random state, threads, kernels) are not as others left them."""
+
+
 def fresh_network(build: Callable[[], nn.Module], seed: int, device: str = "cpu") -> Network:
     """Return a freshly built network: a function of the seed alone, and no global state is touched."""
-    with torch.random.fork_rng(devices=[]):
+    with PROCESS_WIDE, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Network(build(), device)

@@ -26,6 +26,7 @@ from torch import Tensor
 from fedcap.registry import InputError
 from fedcap.samples import Samples
 from fedcap.training.bench import Bench, Job, Performed
+from fedcap.training.network import PROCESS_WIDE
 from fedcap.training.sharing import Memory, SharedTensor
 
 DEATHS_FORGIVEN = 2
@@ -96,7 +97,7 @@ class SerialPool(Pool):
         updates = models.new_zeros(len(jobs), self._bench.size)
         kept = personal.new_zeros(len(jobs), personal.shape[1])
         performed = []
-        with single_thread():
+        with PROCESS_WIDE, single_thread():
             for job, update, keep in zip(jobs, updates, kept, strict=True):
                 try:
                     done = self._bench.perform(job, models, personal[job.client], update, keep)
