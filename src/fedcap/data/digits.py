@@ -28,7 +28,10 @@ class Digits(Source):
     defaults: ClassVar[Mapping[str, Any]] = {
         "rounds": 30,
         "training": {"lr": 0.05},
-        "methods": {"fedcap": {"alpha": 5.0, "phi": 0.1, "lambda_": 0.5}},
+        "methods": {
+            "fedcap": {"alpha": 5.0, "phi": 0.1, "lambda_": 0.5},
+            "ditto": {"lambda_": 1.0},
+        },
     }
 
     partition: str | dict[str, Any] = "groups"
