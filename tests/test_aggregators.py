@@ -213,6 +213,14 @@ def test_single_precision_gives_what_double_gives_over_many_blocks_of_columns(na
     torch.testing.assert_close(found.double(), rule(rows.double(), malicious=6), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ROBUST)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_aggregated_in_single_and_returned_as_it_came(name: str, dtype: torch.dtype):
+    rows = torch.randn(9, 5, generator=torch.Generator().manual_seed(1)).to(dtype)
+    rule = aggregators.make(name)
+    assert torch.equal(rule(rows, malicious=2), rule(rows.float(), malicious=2).to(dtype))
+
+
 # --- Symmetries
 
 MATRIX = st.integers(0, 10_000).map(random_matrix)

@@ -41,15 +41,16 @@ class Robust(Aggregator):
 
     def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
         """Return the aggregate of the finite rows, each of which has one vote."""
-        rows, malicious = without_bad_rows(updates, malicious)
-        if malicious > self.tolerates(len(rows)):
+        rows, malicious = without_bad_rows(updates.detach(), malicious)
+        most = self.tolerates(len(rows))
+        if most < 0:
+            raise InputError(f"{type(self).__name__} cannot work with {len(rows)} rows: they are too few")
+        if malicious > most:
             raise InputError(
-                f"{type(self).__name__} cannot take {malicious} malicious of {len(rows)} rows:"
-                f" at most {self.tolerates(len(rows))}"
-                if self.tolerates(len(rows)) >= 0
-                else f"{type(self).__name__} cannot work with {len(rows)} rows: they are too few"
+                f"{type(self).__name__} cannot take {malicious} malicious of {len(rows)} rows: at most {most}"
             )
-        return self.combine(rows, malicious)
+        exact = rows if rows.dtype == torch.float64 else rows.float()
+        return self.combine(exact, malicious).to(updates.dtype)
 
     @abstractmethod
     def combine(self, rows: Tensor, malicious: int) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, registry
-from fedcap.aggregators.columns import as_array, mean_of, products
+from fedcap.aggregators.columns import mean_of, products
 
 
 @registry.register("clustered", "clusteredfl")
@@ -47,4 +47,4 @@ def two_clusters(distances: Tensor) -> Tensor:
     from sklearn.cluster import AgglomerativeClustering
 
     clustering = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete")
-    return torch.from_numpy(clustering.fit_predict(as_array(distances))).to(distances.device)
+    return torch.from_numpy(clustering.fit_predict(distances.cpu().numpy())).to(distances.device)

@@ -27,7 +27,10 @@ class Digits(Source):
     defaults: ClassVar[Mapping[str, Any]] = {
         "rounds": 30,
         "training": {"lr": 0.1},
-        "methods": {"fedcap": {"alpha": 5.0, "phi": 0.1, "lambda_": 1.0, "t_norm": 6.0}},
+        "methods": {
+            "fedcap": {"alpha": 5.0, "phi": 0.1, "lambda_": 1.0, "t_norm": 6.0},
+            "ditto": {"lambda_": 1.0},
+        },
     }
 
     partition: str | dict[str, Any] = "groups"

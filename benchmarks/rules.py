@@ -1,0 +1,208 @@
+"""Every aggregation rule beside a straightforward NumPy version and Flower's own function, if installed.
+
+All three see the same matrix in the same run, in turn; the best of a few times counts. 30 % of the rows
+are malicious. The NumPy versions are what one writes down from the formula.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedcap import aggregators
+
+RESULTS = Path(__file__).parent / "results"
+SIZES = ((20, 156_810), (100, 1_000_000))
+REPEATS = 5
+PATIENCE = 5.0
+"""Seconds after which a version is not run again."""
+
+Version = Callable[[np.ndarray, int], np.ndarray]
+
+
+def mean(x: np.ndarray, m: int) -> np.ndarray:
+    return x.mean(axis=0)
+
+
+def squared_distances(x: np.ndarray) -> np.ndarray:
+    return np.stack([((x - row) ** 2).sum(axis=1) for row in x])
+
+
+def krum_scores(x: np.ndarray, m: int) -> np.ndarray:
+    return np.sort(squared_distances(x), axis=1)[:, 1 : len(x) - m - 1].sum(axis=1)
+
+
+def krum(x: np.ndarray, m: int) -> np.ndarray:
+    return x[np.argmin(krum_scores(x, m))]
+
+
+def multi_krum(x: np.ndarray, m: int) -> np.ndarray:
+    return x[np.argsort(krum_scores(x, m))[: len(x) - m]].mean(axis=0)
+
+
+def median(x: np.ndarray, m: int) -> np.ndarray:
+    return np.median(x, axis=0)
+
+
+def trimmed_mean(x: np.ndarray, m: int) -> np.ndarray:
+    cut = m // 2
+    return np.sort(x, axis=0)[cut : len(x) - cut].mean(axis=0)
+
+
+def geometric_median(x: np.ndarray, m: int) -> np.ndarray:
+    z = x.mean(axis=0)
+    for _ in range(100):
+        closeness = 1 / np.maximum(np.linalg.norm(x - z, axis=1), 1e-6)
+        last, z = z, closeness @ x / closeness.sum()
+        if np.linalg.norm(z - last) <= 1e-6 * np.linalg.norm(z):
+            break
+    return z
+
+
+def clustered(x: np.ndarray, m: int) -> np.ndarray:
+    from sklearn.cluster import AgglomerativeClustering
+
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    model = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete")
+    label = model.fit_predict(1 - unit @ unit.T)
+    return x[label == np.bincount(label).argmax()].mean(axis=0)
+
+
+def norm_clipping(x: np.ndarray, m: int) -> np.ndarray:
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    return (x * np.minimum(1, np.median(lengths) / lengths)).mean(axis=0)
+
+
+def centred_clipping(x: np.ndarray, m: int) -> np.ndarray:
+    v = np.zeros_like(x[0])
+    for _ in range(3):
+        lengths = np.linalg.norm(x - v, axis=1, keepdims=True)
+        v = v + ((x - v) * np.minimum(1, np.median(lengths) / lengths)).mean(axis=0)
+    return v
+
+
+def dnc(x: np.ndarray, m: int) -> np.ndarray:
+    sample = x[:, np.random.default_rng(0).permutation(x.shape[1])[:10_000]]
+    centred = sample - sample.mean(axis=0)
+    direction = np.linalg.svd(centred, full_matrices=False)[2][0]
+    return x[np.argsort((centred @ direction) ** 2)[: len(x) - m]].mean(axis=0)
+
+
+def bucketing(x: np.ndarray, m: int) -> np.ndarray:
+    order = np.random.default_rng(0).permutation(len(x))
+    return np.median(x[order].reshape(-1, 2, x.shape[1]).mean(axis=1), axis=0)
+
+
+def gas(x: np.ndarray, m: int) -> np.ndarray:
+    scores = np.zeros(len(x))
+    for part in np.array_split(x, 1000, axis=1):
+        scores += np.linalg.norm(part - np.median(part, axis=0), axis=1)
+    return x[np.argsort(scores)[: len(x) - m]].mean(axis=0)
+
+
+NUMPY: dict[str, Version] = {
+    "mean": mean,
+    "krum": krum,
+    "multi-krum": multi_krum,
+    "median": median,
+    "geometric-median": geometric_median,
+    "trimmed-mean": trimmed_mean,
+    "clustered": clustered,
+    "norm-clipping": norm_clipping,
+    "centred-clipping": centred_clipping,
+    "dnc": dnc,
+    "bucketing": bucketing,
+    "gas": gas,
+}
+
+
+def flower() -> dict[str, Version]:
+    """Return Flower's functions for the rules it has; none if it is not installed."""
+    try:
+        from flwr.server.strategy import aggregate as theirs
+    except ImportError:
+        return {}
+
+    def results(x: np.ndarray) -> list[tuple[list[np.ndarray], int]]:
+        return [([row], 1) for row in x]
+
+    return {
+        "mean": lambda x, m: theirs.aggregate(results(x))[0],
+        "krum": lambda x, m: theirs.aggregate_krum(results(x), m, 0)[0],
+        "multi-krum": lambda x, m: theirs.aggregate_krum(results(x), m, len(x) - m)[0],
+        "median": lambda x, m: theirs.aggregate_median(results(x))[0],
+        "trimmed-mean": lambda x, m: theirs.aggregate_trimmed_avg(results(x), m // 2 / len(x))[0],
+    }
+
+
+def ours(name: str) -> Version:
+    rule = aggregators.make(name)
+    return lambda x, m: rule(torch.from_numpy(x), malicious=m).numpy()
+
+
+def measure(versions: dict[str, Version], x: np.ndarray, m: int) -> dict[str, float]:
+    """Return each version's best time in seconds; they take turns."""
+    best = dict.fromkeys(versions, math.inf)
+    for _ in range(REPEATS):
+        for who, version in versions.items():
+            if best[who] < math.inf and best[who] > PATIENCE:
+                continue
+            began = time.perf_counter()
+            version(x, m)
+            best[who] = min(best[who], time.perf_counter() - began)
+    return best
+
+
+def matrix(rows: int, width: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((rows, width), dtype=np.float32)
+    x += rng.standard_normal(width, dtype=np.float32)
+    x[rng.permutation(rows)[: int(0.3 * rows)]] *= -2
+    return x
+
+
+def cell(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{1000 * seconds:,.1f}"
+
+
+def main() -> None:
+    """Measure, print and write rules.md and rules.json."""
+    theirs = flower()
+    version = importlib.metadata.version("flwr") if theirs else None
+    rows = []
+    for count, width in SIZES:
+        x, malicious = matrix(count, width), int(0.3 * count)
+        for name in NUMPY:
+            versions = {"fedcap": ours(name), "numpy": NUMPY[name]}
+            if name in theirs:
+                versions["flower"] = theirs[name]
+            took = measure(versions, x, malicious)
+            rows.append({"rule": name, "rows": count, "columns": width, **took})
+            print(count, width, name, {who: f"{1000 * t:.1f} ms" for who, t in took.items()}, flush=True)
+    about = (
+        f"PyTorch {torch.__version__}, NumPy {np.__version__}, Flower {version or 'not installed'};"
+        f" {os.cpu_count()} cores, {platform.machine()}; milliseconds, best of up to {REPEATS}."
+    )
+    lines = ["# Aggregation rules", "", about]
+    for count, width in SIZES:
+        lines += ["", f"## {count} clients, {width:,} weights", ""]
+        lines += ["| rule | fedcap | NumPy | Flower | times as fast |", "|---|---:|---:|---:|---:|"]
+        for row in rows:
+            if row["rows"] == count:
+                rival = min(row["numpy"], row.get("flower", math.inf))
+                times = [cell(row["fedcap"]), cell(row["numpy"]), cell(row.get("flower"))]
+                lines.append(f"| {row['rule']} | {' | '.join(times)} | {rival / row['fedcap']:.1f} |")
+    lines += ["", "The last column compares with the faster of the others."]
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "rules.md").write_text("\n".join(lines) + "\n")
+    (RESULTS / "rules.json").write_text(json.dumps({"about": about, "seconds": rows}, indent=2) + "\n")
+    print("\n".join(lines))
