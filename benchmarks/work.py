@@ -1,0 +1,93 @@
+"""The work that the speed benchmarks do: the paper's three networks on random samples of the right shape.
+
+The sizes of clients are the paper's, their number is smaller, so that the slow way ends before the coffee
+does. A round is the same work whoever does it: every client tests the model it receives, trains five
+epochs in batches of ten, and tests what it has then.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from fedcap import models
+
+
+@dataclass(frozen=True)
+class Work:
+    """One network and the clients that train it."""
+
+    name: str
+    model: str
+    shape: tuple[int, ...]
+    classes: int
+    clients: int
+    train: int
+    test: int
+
+    @cached_property
+    def data(self) -> tuple[Tensor, Tensor]:
+        """Random samples and labels: each client's training part, then its test part."""
+        generator = torch.Generator().manual_seed(0)
+        count = self.clients * (self.train + self.test)
+        x = torch.randn(count, *self.shape, generator=generator)
+        return x, torch.randint(self.classes, (count,), generator=generator)
+
+    @property
+    def owners(self) -> Tensor:
+        """Whose each sample is."""
+        return torch.arange(self.clients).repeat_interleave(self.train + self.test)
+
+    @property
+    def tests(self) -> Tensor:
+        """Which samples are for testing."""
+        return (torch.arange(self.train + self.test) >= self.train).repeat(self.clients)
+
+    def build(self) -> nn.Module:
+        """Return a fresh network."""
+        return models.builder(self.model, self.shape, self.classes)()
+
+    def flops(self) -> float:
+        """Return the floating-point operations of one training step on one sample.
+
+        Forward, and backward to weights and to inputs: three times the products of every layer, but for
+        the first, which has no inputs to go back to.
+        """
+        found: list[float] = []
+        module = self.build()
+
+        def count(layer: nn.Module, _: object, output: Tensor) -> None:
+            weight = layer.weight
+            assert isinstance(weight, Tensor)
+            found.append(2.0 * weight[0].numel() * output[0].numel())
+
+        for layer in module.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                layer.register_forward_hook(count)
+        with torch.no_grad():
+            module(torch.zeros(1, *self.shape))
+        return 3 * sum(found) - found[0]
+
+
+WORK = (
+    Work("CIFAR-10", "cnn-cifar10", (3, 32, 32), 10, 8, 225, 75),
+    Work("EMNIST", "cnn-emnist", (1, 28, 28), 62, 8, 225, 75),
+    Work("WISDM", "cnn-wisdm", (3, 1, 200), 6, 12, 112, 38),
+)
+
+
+def matmul_peak(size: int = 1536, seconds: float = 1.5) -> float:
+    """Return the operations a second of a square matrix product, with the threads torch has now."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    a @ b
+    best = 0.0
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        a @ b
+        best = max(best, 2 * size**3 / (time.perf_counter() - began))
+    return best
