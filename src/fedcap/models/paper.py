@@ -69,7 +69,6 @@ class Cifar10CNN(PaperCNN):
 class EmnistCNN(PaperCNN):
     """Two 5×5 convolutions (16, 32), two linear layers (128): 86,910 weights for EMNIST."""
 
-    onednn: ClassVar[bool] = False
     name: ClassVar[str] = "cnn-emnist"
     kernel: ClassVar[tuple[int, int]] = (5, 5)
     pool: ClassVar[tuple[int, int]] = (2, 2)
