@@ -2,8 +2,8 @@
 
 Other writers, cleaner strokes, fewer samples: results on it stand under its own name. The paper's three
 groups share what there is, about 86 characters a client; there are fewer digits, so clients of that group
-have about 40, the others about 110. So few samples make few steps a round: at EMNIST's learning rate of
-0.01 it hardly learns in 40 rounds, and nobody's update comes near `t_norm`, so it takes 0.05.
+have about 40, the others about 110. So few samples make few steps a round, hence a learning rate of 0.05:
+at EMNIST's 0.01, FedCAP under IPM reaches 9 % in 40 rounds, and no update comes near its `t_norm`.
 """
 
 from __future__ import annotations
