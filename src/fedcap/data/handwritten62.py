@@ -2,13 +2,16 @@
 
 Other writers, cleaner strokes, fewer samples: results on it stand under its own name. The paper's three
 groups share what there is, about 86 characters a client; there are fewer digits, so clients of that group
-have about 40, the others about 110.
+have about 40, the others about 110. So few samples make few steps a round, hence a learning rate of 0.05:
+at EMNIST's 0.01, FedCAP under IPM reaches 9 % in 40 rounds, and no update comes near its `t_norm`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from fedcap.data.base import Amount, Dataset, Progress, registry
 from fedcap.data.cache import cached, hashes
@@ -24,6 +27,11 @@ FILE = "handwritten62.npz"
 @dataclass(frozen=True)
 class Handwritten62(Emnist):
     """8,608 handwritten characters in the set-up of EMNIST, from handwritten62.npz."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **Emnist.defaults,
+        "training": {**Emnist.defaults["training"], "lr": 0.05},
+    }
 
     samples: Amount = "all"
 
