@@ -140,7 +140,7 @@ class FedRoD(FedAvg):
     def personal_logits(self, network: Network, personal: Tensor, x: Tensor) -> Tensor:
         """Return the sum of both heads' answers."""
         size = network.layout.size
-        network.weights.copy_(personal[:size])
+        network.load(personal[:size])
         network.module.eval()
         with torch.no_grad():
             head = Head(network, self.head)

@@ -162,6 +162,8 @@ class Result:
     """Share of malicious clients not removed; null without attack or detection."""
     rounds_to_removal: float | None
     """Mean round in which the removed attackers were removed."""
+    rounds_to_80: int | None
+    """First evaluated round that reached 80 percent: the paper's R2Acc."""
     rounds: int
     diverged: bool
     seconds: float
@@ -221,6 +223,7 @@ def summarise(
         fpr=_percent(len(wrongly), clients - len(malicious)) if detects else None,
         fnr=_percent(len(missed), len(malicious)) if detects else None,
         rounds_to_removal=sum(removed[client].round for client in caught) / len(caught) if caught else None,
+        rounds_to_80=next((r.round for r in history if r.accuracy and r.accuracy.best >= 80), None),
         rounds=len(history),
         diverged=bool(last.diverged) or any(removed.keys() & set(r.diverged) for r in history),
         seconds=sum(record.seconds.total for record in history),
