@@ -69,5 +69,15 @@ def save(results: Sequence[tuple[Cell, Result]], out: Path) -> None:
     made = table(results)
     write_aside(out / "report.md", made.markdown().encode())
     write_aside(out / "table.json", json.dumps([row.to_dict() for row in made.rows], indent=2).encode())
-    ipm = {cell.method: result for cell, result in results if cell.attack == "ipm"}
-    draw_demo(made.rows, ipm["fedavg"], ipm["fedcap"], out / "accuracy.png")
+    found = {(cell.method, cell.attack): result for cell, result in results}
+    threshold = next(
+        cell.experiment.settings()["method"]["t_norm"] for cell, _ in results if cell.method == "fedcap"
+    )
+    draw_demo(
+        made.rows,
+        found["fedavg", "ipm"],
+        found["fedcap", "ipm"],
+        found["fedcap", "min-max"],
+        threshold,
+        out / "accuracy.png",
+    )

@@ -14,13 +14,15 @@ LOCAL, FEDAVG, FINE_TUNED, FEDCAP = "#9aa0a6", "#d9822b", "#f0c27b", "#1f6fb2"
 ATTACKER = "#c0392b"
 
 
-def draw_demo(rows: list[DemoRow], fedavg: Result, fedcap: Result, path: Path) -> None:
-    """Draw the demo: accuracy by attack; accuracy and norms over the rounds under the strongest."""
+def draw_demo(
+    rows: list[DemoRow], fedavg: Result, fedcap: Result, creeping: Result, threshold: float, path: Path
+) -> None:
+    """Draw the demo: accuracy by attack, accuracy over the rounds of IPM, and norms over those of Min-Max."""
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     by_attack, over_rounds, norms = figure.subplots(1, 3, width_ratios=[1.6, 1, 1])
     _bars(by_attack, rows)
     _curves(over_rounds, fedavg, fedcap)
-    _norms(norms, fedcap)
+    _norms(norms, creeping, threshold)
     for axes in (by_attack, over_rounds, norms):
         axes.spines[["top", "right"]].set_visible(False)
     aside = path.with_name(f".{path.name}.partial")
@@ -56,8 +58,9 @@ def _curves(axes: Axes, fedavg: Result, fedcap: Result) -> None:
     axes.legend(frameon=False, loc="center right")
 
 
-def _norms(axes: Axes, fedcap: Result) -> None:
+def _norms(axes: Axes, fedcap: Result, threshold: float) -> None:
     """Draw each client's calibrated norm over the rounds, to the round in which it was removed."""
+    axes.axhline(threshold, color="black", linestyle="--", linewidth=1)
     for client in fedcap.clients:
         points = [
             (record.round, norm)
@@ -69,6 +72,6 @@ def _norms(axes: Axes, fedcap: Result) -> None:
             axes.plot(*zip(*points, strict=True), color=colour, linewidth=1, alpha=0.7)
             if client.removed is not None:
                 axes.plot(*points[-1], "x", color=colour)
-    axes.set_yscale("log")
+    axes.set_ylim(bottom=0)
     axes.set_xlabel("round")
-    axes.set_title("What FedCAP's server sees under IPM:\nlength of calibrated updates (red: attackers)")
+    axes.set_title("Calibrated norms under Min-Max\n(red: attackers, to their removal)")
