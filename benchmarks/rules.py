@@ -1,7 +1,8 @@
 """Every aggregation rule beside a straightforward NumPy version and Flower's own function, if installed.
 
-All three see the same matrix in the same run, in turn; the best of a few times counts. 30 % of the rows
-are malicious. The NumPy versions are what one writes down from the formula.
+All three see the same matrix in the same run, in turn, with one thread; the best of a few times counts,
+in seconds of the processor, so that whatever else the machine does blurs little. 30 % of the rows are
+malicious. The NumPy versions are what one writes down from the formula.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -17,14 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from fedcap import aggregators
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = ((20, 156_810), (100, 1_000_000))
-REPEATS = 5
-PATIENCE = 5.0
-"""Seconds after which a version is not run again."""
+REPEATS = 50
+PATIENCE = 3.0
+"""Seconds that a version may take in all before it is not run again."""
 
 Version = Callable[[np.ndarray, int], np.ndarray]
 
@@ -152,13 +153,15 @@ def ours(name: str) -> Version:
 def measure(versions: dict[str, Version], x: np.ndarray, m: int) -> dict[str, float]:
     """Return each version's best time in seconds; they take turns."""
     best = dict.fromkeys(versions, math.inf)
+    spent = dict.fromkeys(versions, 0.0)
     for _ in range(REPEATS):
         for who, version in versions.items():
-            if best[who] < math.inf and best[who] > PATIENCE:
-                continue
-            began = time.perf_counter()
-            version(x, m)
-            best[who] = min(best[who], time.perf_counter() - began)
+            if spent[who] < PATIENCE:
+                began = time.process_time()
+                version(x, m)
+                took = time.process_time() - began
+                best[who] = min(best[who], took)
+                spent[who] += took
     return best
 
 
@@ -176,6 +179,7 @@ def cell(seconds: float | None) -> str:
 
 def main() -> None:
     """Measure, print and write rules.md and rules.json."""
+    torch.set_num_threads(1)
     theirs = flower()
     version = importlib.metadata.version("flwr") if theirs else None
     rows = []
@@ -185,12 +189,13 @@ def main() -> None:
             versions = {"fedcap": ours(name), "numpy": NUMPY[name]}
             if name in theirs:
                 versions["flower"] = theirs[name]
-            took = measure(versions, x, malicious)
+            with threadpool_limits(1):
+                took = measure(versions, x, malicious)
             rows.append({"rule": name, "rows": count, "columns": width, **took})
             print(count, width, name, {who: f"{1000 * t:.1f} ms" for who, t in took.items()}, flush=True)
     about = (
         f"PyTorch {torch.__version__}, NumPy {np.__version__}, Flower {version or 'not installed'};"
-        f" {os.cpu_count()} cores, {platform.machine()}; milliseconds, best of up to {REPEATS}."
+        f" one thread, {platform.machine()}; milliseconds of processor time, best of up to {REPEATS}."
     )
     lines = ["# Aggregation rules", "", about]
     for count, width in SIZES:

@@ -61,6 +61,23 @@ def test_settings_come_from_file_then_flags_then_set(capsys: pytest.CaptureFixtu
     assert json.loads(Path("x/provenance.json").read_text())["malicious"] == [1, 5]
 
 
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "fedrod"])
+def test_the_rule_is_a_flag_and_its_options_are_settings(
+    capsys: pytest.CaptureFixture[str], method: str
+) -> None:
+    import tomllib
+
+    flags = ["--method", method, "--rule", "bucketing", "--set", "method.rule.rule=rfa", "--attack", "lie"]
+    code, _, err = call(capsys, "run", *flags, "--out", "x", *QUICK)
+    assert (code, err) == (0, "")
+    config = tomllib.loads(Path("x/config.toml").read_text())
+    assert config["method"]["rule"] == {"name": "bucketing", "rule": "rfa"}
+    code, _, _ = call(capsys, "run", "--resume", "x", "--json")
+    assert code == 0
+    code, _, _ = call(capsys, "run", "--method", method, "--rule", "median", "--out", "y", *QUICK)
+    assert code == 0
+
+
 def test_a_resolved_config_runs_again_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     call(capsys, "run", "--attack", "min-sum", "--out", "one", *QUICK)
     code, _, _ = call(capsys, "run", "one/config.toml", "--out", "two")
@@ -105,6 +122,10 @@ def test_resume_continues_a_run_and_takes_no_other_settings(capsys: pytest.Captu
         (["--attack", "ipm", "--set", "attack.clients=[99]"], "names client 99"),
         (["--attack", "ipm", "--set", "attack.clients=[0,1,2,3,4,5,6,7,8,9]"], "majority"),
         (["--attack", "ipm", "--set", "attack.epsilon=-2"], "epsilon should be greater than 0"),
+        (["--method", "ditto", "--rule", "medain"], "did you mean 'median'"),
+        (["--method", "fedcap", "--rule", "median"], "has no option 'rule'"),
+        (["--method", "fedavg", "--rule", "gas", "--set", "method.rule.chunk=2"], "did you mean 'chunks'"),
+        (["--method", "fedrod", "--set", "method.head=hat"], "the model has no layer 'hat'"),
         (["--set", "nonsense"], "KEY=VALUE"),
         (["--workers", "0"], "workers should be greater than or equal to 1"),
         (["--device", "quantum"], "'quantum' is not available"),
@@ -144,7 +165,8 @@ def test_list_names_everything_with_a_line(capsys: pytest.CaptureFixture[str]) -
     code, out, _ = call(capsys, "list", "--json")
     assert code == 0
     found = json.loads(out)
-    assert {"fedcap", "fedavg", "local"} <= found["methods"].keys()
+    assert {"fedcap", "fedavg", "local", "ditto", "fedrod", "fedfomo", "fltrust"} <= found["methods"].keys()
+    assert {"mean", "krum", "multi-krum", "median", "bucketing", "gas"} <= found["aggregators"].keys()
     assert {"ipm", "lie", "min-max", "min-sum", "label-flipping"} <= found["attacks"].keys()
     assert all(line.endswith((".", ")")) or line for names in found.values() for line in names.values())
     assert all(len(line) > 20 for names in found.values() for line in names.values())

@@ -14,7 +14,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ from fedcap.registry import InputError, Registry
 @dataclass(frozen=True)
 class Aggregator(ABC):
     """A rule that turns N updates, up to `malicious` of them bad, into one."""
+
+    coordinate_wise: ClassVar[bool] = False
+    """Whether each coordinate of the result depends on that coordinate of the updates alone."""
 
     @abstractmethod
     def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:

@@ -29,7 +29,7 @@ class Clustered(Robust):
         """Return the mean of the larger cluster."""
         found = products(rows)
         lengths = found.diagonal().sqrt()
-        cluster = two_clusters(1 - cosines(found)) if len(rows) > 1 else torch.zeros(1, dtype=torch.long)
+        cluster = two_clusters(1 - cosines(found)) if len(rows) > 1 else torch.zeros(1)
         sides = [(cluster == side).nonzero().flatten() for side in (0, 1)]
         larger = max((side for side in sides if len(side)), key=lambda s: (len(s), -float(lengths[s].mean())))
         return mean_of(rows, larger)

@@ -1,19 +1,23 @@
 """Updates taken in blocks of columns that fit the cache: sorted coordinates, products, distances.
 
-Products and distances are summed in double precision. It holds products of single-precision numbers
-exactly, so nothing is lost by cancellation when rows differ little, or to overflow when one is 1e30.
+Products are summed in double precision. It holds products of single-precision numbers exactly, so nothing
+is lost by cancellation when rows differ little, or to overflow when one is 1e30. On a CPU the work inside a
+block is NumPy's: it sorts, compares and multiplies small matrices faster than PyTorch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-CACHED = 1 << 17
-"""Numbers in a block: half a megabyte in single precision."""
+CACHED = 1 << 18
+"""Numbers in a block: a megabyte in single precision."""
+NETWORK_UP_TO = 32
+"""Rows up to which comparing whole rows, pair by pair, sorts faster than sorting every coordinate."""
 
 
 def blocks(rows: Tensor) -> Iterator[slice]:
@@ -23,14 +27,42 @@ def blocks(rows: Tensor) -> Iterator[slice]:
         yield slice(start, start + width)
 
 
-def sorted_coordinates(block: Tensor) -> Tensor:
-    """Return a block N×B as B×N, every coordinate's N values in ascending order."""
-    values = block.T.contiguous()
-    if values.device.type == "cpu":
-        array = values.numpy()  # NumPy sorts short rows many times faster than PyTorch
-        array.sort(axis=1)
-        return values
-    return values.sort(dim=1).values
+def order_statistics(block: Tensor) -> Tensor:
+    """Return a block N×B with the values of each coordinate in ascending order."""
+    if block.device.type != "cpu":
+        return block.sort(dim=0).values
+    if len(block) > NETWORK_UP_TO:
+        values = block.T.contiguous()
+        values.numpy().sort(axis=1)
+        return values.T
+    rows = list(block.numpy().copy())
+    spare = np.empty_like(rows[0])
+    for low, high in comparators(len(rows)):
+        first, second = rows[low], rows[high]
+        np.minimum(first, second, out=spare)
+        np.maximum(first, second, out=second)
+        rows[low], spare = spare, first
+    return torch.from_numpy(np.stack(rows))
+
+
+@cache
+def comparators(count: int) -> tuple[tuple[int, int], ...]:
+    """Return the pairs to compare, in order, that sort so many values: Batcher's merge exchange.
+
+    Knuth, "The Art of Computer Programming", volume 3, section 5.2.2, algorithm M.
+    """
+    pairs: list[tuple[int, int]] = []
+    top = 1 << max(0, (count - 1).bit_length() - 1)
+    p = top
+    while p:
+        q, r, d = top, 0, p
+        while True:
+            pairs += [(i, i + d) for i in range(count - d) if i & p == r]
+            if q == p:
+                break
+            q, r, d = q // 2, p, q - p
+        p //= 2
+    return tuple(pairs)
 
 
 def products(rows: Tensor) -> Tensor:
@@ -38,14 +70,18 @@ def products(rows: Tensor) -> Tensor:
     if rows.device.type == "cpu":
         array = rows.numpy()
         found = np.zeros((len(rows), len(rows)))
+        exact = np.empty((len(rows), 0))
         for block in blocks(rows):
-            part = array[:, block].astype(np.float64)
-            found += part @ part.T  # NumPy sees that the product is symmetric and computes half of it
+            part = array[:, block]
+            if part.shape != exact.shape:
+                exact = np.empty(part.shape)
+            exact[:] = part
+            found += exact @ exact.T  # NumPy sees that the product is symmetric and computes half of it
         return torch.from_numpy(found)
     total = rows.new_zeros((len(rows), len(rows)), dtype=torch.float64)
     for block in blocks(rows):
-        exact = rows[:, block].double()
-        total.addmm_(exact, exact.T)
+        wide = rows[:, block].double()
+        total.addmm_(wide, wide.T)
     return total
 
 
@@ -60,10 +96,10 @@ def distances_to(rows: Tensor, point: Tensor | None = None) -> Tensor:
     """Return each row's distance to a point, or to the origin, N, in double precision."""
     total = rows.new_zeros(len(rows), dtype=torch.float64)
     for block in blocks(rows):
-        part = rows[:, block].to(torch.float64, copy=True)
-        if point is not None:
-            part -= point[block]
-        total += torch.linalg.vector_norm(part, dim=1).square()
+        part = rows[:, block] if point is None else rows[:, block] - point[block]
+        total += torch.linalg.vector_norm(part, dim=1).double().square_()
+    if rows.dtype != torch.float64 and not bool(total.isfinite().all()):  # a row too large for its squares
+        return distances_to(rows.double(), point)
     return total.sqrt_()
 
 

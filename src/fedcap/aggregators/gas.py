@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.aggregators.base import Aggregator, Robust, chosen, registry
-from fedcap.aggregators.columns import distances_to, mean_of
+from fedcap.aggregators.columns import mean_of
 
 
 @registry.register("gas")
@@ -46,8 +46,22 @@ class GAS(Robust):
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the mean of the N − M rows with the smallest scores."""
-        scores = rows.new_zeros(len(rows), dtype=torch.float64)
-        for part in rows.tensor_split(min(self.chunks, rows.shape[1]), dim=1):
-            scores += distances_to(part, self.inner(part, malicious=malicious))
+        aggregate = self._aggregate(rows, malicious)
+        scores = torch.stack([self._parts(row.double() - aggregate).sum() for row in rows])
         order = scores.argsort(stable=True)
         return mean_of(rows, order[: len(rows) - malicious])
+
+    def _aggregate(self, rows: Tensor, malicious: int) -> Tensor:
+        """Return the inner rule's aggregates of the sub-vectors, one after the other, D."""
+        if self.inner.coordinate_wise:
+            return self.inner(rows, malicious=malicious)
+        parts = rows.tensor_split(min(self.chunks, rows.shape[1]), dim=1)
+        return torch.cat([self.inner(part, malicious=malicious) for part in parts])
+
+    def _parts(self, row: Tensor) -> Tensor:
+        """Return the lengths of a row's sub-vectors, p."""
+        chunks = min(self.chunks, len(row))
+        width, longer = divmod(len(row), chunks)
+        split = longer * (width + 1)  # as `tensor_split` does: the first ones have one weight more
+        sides = row[:split].view(longer, width + 1), row[split:].view(chunks - longer, width)
+        return torch.cat([torch.linalg.vector_norm(side, dim=1) for side in sides])

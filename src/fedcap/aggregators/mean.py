@@ -7,6 +7,7 @@ AISTATS 2017. Breakdown: a single bad row moves it anywhere; it refuses rows tha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,11 +21,13 @@ from fedcap.registry import InputError
 class Mean(Aggregator):
     """The weighted mean of all updates: what FedAvg does, robust against nobody."""
 
+    coordinate_wise: ClassVar[bool] = True
+
     def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
         """Return the weighted mean of the rows."""
         votes = torch.ones(len(updates)) if weights is None else weights
         shares = votes.to(updates.device, torch.float64)
         mean = (shares / shares.sum()).to(updates.dtype) @ updates
-        if not bool(mean.isfinite().all()) and not bool(finite_rows(updates).all()):
+        if not bool(mean.sum().isfinite()) and not bool(finite_rows(updates).all()):
             raise InputError("the mean takes finite rows only: remove those with NaN or infinity")
         return mean

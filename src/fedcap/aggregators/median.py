@@ -8,11 +8,12 @@ coordinate, so where clients' data differ the result is nobody's update.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, registry
-from fedcap.aggregators.columns import blocks, sorted_coordinates
+from fedcap.aggregators.columns import blocks, order_statistics
 
 
 @registry.register("median")
@@ -20,12 +21,13 @@ from fedcap.aggregators.columns import blocks, sorted_coordinates
 class Median(Robust):
     """The median of every coordinate."""
 
+    coordinate_wise: ClassVar[bool] = True
+
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the median of each column."""
         count = len(rows)
         median = rows.new_empty(rows.shape[1])
         for block in blocks(rows):
-            ordered = sorted_coordinates(rows[:, block])
-            below, above = ordered[:, (count - 1) // 2], ordered[:, count // 2]
-            median[block] = below / 2 + above / 2  # halves first: a sum may overflow
+            ordered = order_statistics(rows[:, block])
+            median[block] = ordered[(count - 1) // 2] / 2 + ordered[count // 2] / 2  # a sum may overflow
         return median

@@ -9,19 +9,21 @@ lie on one side, and attackers who all push the same way (IPM, a row of 1e30) ge
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, registry
-from fedcap.aggregators.columns import blocks, sorted_coordinates
+from fedcap.aggregators.columns import blocks, mean_of, order_statistics
 
 
 @registry.register("trimmed-mean", "trim")
 @dataclass(frozen=True)
 class TrimmedMean(Robust):
     """The mean of every coordinate without its ⌊M/2⌋ largest and ⌊M/2⌋ smallest values."""
+
+    coordinate_wise: ClassVar[bool] = True
 
     cut: Literal["half", "all"] = "half"
     """Cut ⌊M/2⌋ values at each end, or M."""
@@ -33,9 +35,8 @@ class TrimmedMean(Robust):
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the mean of the middle values of each column."""
         cut = malicious // 2 if self.cut == "half" else malicious
-        middle = slice(cut, len(rows) - cut)
+        middle = torch.arange(cut, len(rows) - cut)
         mean = rows.new_empty(rows.shape[1])
         for block in blocks(rows):
-            ordered = sorted_coordinates(rows[:, block])
-            mean[block] = ordered[:, middle].mean(dim=1, dtype=torch.float64)
+            mean[block] = mean_of(order_statistics(rows[:, block]), middle)
         return mean
