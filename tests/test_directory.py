@@ -203,7 +203,9 @@ def test_a_run_that_lost_its_records_is_refused(unfinished: Path) -> None:
 
 def test_a_checkpoint_of_another_layout_is_refused(unfinished: Path) -> None:
     tensors = load_file(unfinished / "checkpoint.safetensors")
-    save_file(tensors, unfinished / "checkpoint.safetensors", metadata={"round": "4", "layout": "other"})
+    save_file(
+        tensors, unfinished / "checkpoint.safetensors", metadata={"run": '{"round": 4, "layout": "other"}'}
+    )
     with pytest.raises(fedcap.InputError, match="lays out"):
         load_experiment(unfinished).run(out=unfinished)
 

@@ -321,7 +321,7 @@ def test_fedfomos_bytes_are_several_models_down_and_one_up():
 @pytest.mark.parametrize("extra", [None, torch.zeros(2), torch.zeros(3, dtype=torch.long), [1.0, 2.0, 3.0]])
 def test_an_upload_without_the_numbers_asked_for_is_refused(extra: object):
     good = Upload(0, torch.ones(4), 5, torch.zeros(3))
-    admission = admit([good, Upload(1, torch.ones(4), 5, extra)], 4, extra=3)
+    admission = admit([good, Upload(1, torch.ones(4), 5, extra)], range(2), 4, extra=3)
     assert admission.uploads.ids.tolist() == [0]
     assert admission.uploads.extra.tolist() == [[0, 0, 0]]
     assert "3 finite numbers" in admission.refused[1]
@@ -370,7 +370,7 @@ def test_the_root_set_is_nobodys_data_and_changes_nobodys():
     taken = {tuple(row.tolist()) for row in held}
     twins = len(dataset.samples.x) - len({tuple(row.tolist()) for row in dataset.samples.x.flatten(1)})
     assert sum(tuple(row.tolist()) in taken for row in with_root.root.x.flatten(1)) <= twins
-    with pytest.raises(InputError, match="needs 300 samples that no client has, 197 are left"):
+    with pytest.raises(InputError, match="root set of 300 .* 103 are missing"):
         federate(dataset, *shares, root=300)
 
 
@@ -472,35 +472,16 @@ def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_
     assert (half / RESULT).exists()
 
 
-HOSTILE = """
-from dataclasses import dataclass
-import torch
-from fedcap.attacks import Attack
-
-@dataclass(frozen=True)
-class Hostile(Attack):
-    '''Sends one value in every weight.'''
-    value: float = 0.0
-
-    def craft(self, updates, malicious, generator):
-        return torch.full_like(updates[malicious], self.value)
-"""
-
-
-@pytest.mark.parametrize("value", [math.nan, 1e30])
+@pytest.mark.parametrize("form", ["nan", "huge"])
 @pytest.mark.parametrize("name", RIVALS)
-def test_hostile_rows_do_not_stop_any_method(
-    name: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "hostile_sender.py").write_text(HOSTILE)
-    monkeypatch.syspath_prepend(tmp_path)
-    attack = {"name": "hostile_sender:Hostile", "value": value, "clients": [3, 7]}
+def test_hostile_rows_do_not_stop_any_method(name: str, form: str):
+    attack = {"name": "malformed", "form": form, "clients": [3, 7]}
     options = RIVALS[name] | ({"rule": "median"} if name in ("ditto", "fedrod") else {})
     result = fedcap.Experiment(
         method={"name": name, **options}, attack=attack, **{**QUICK, "rounds": 3}
     ).run()
     assert not result.diverged
-    told = {3: "not finite", 7: "not finite"} if math.isnan(value) else {}
+    told = {3: "not finite", 7: "not finite"} if form == "nan" else {}
     assert all(record.refused == told for record in result.history)
 
 

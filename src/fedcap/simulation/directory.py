@@ -104,7 +104,7 @@ class RunDirectory:
             return 0
         with safe_open(checkpoint, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            metadata = file.metadata()
+            metadata = json.loads(file.metadata()["run"])
         if metadata["layout"] != simulation.layout.digest():
             raise InputError(
                 f"{self.path} cannot be resumed: this version lays out the network's weights otherwise"
@@ -173,7 +173,8 @@ def _checkpoint(simulation: Simulation) -> bytes:
     own = {"personal": simulation.personal, "has_trained": simulation.has_trained}
     tensors = {**simulation.server.tensors(), **own}
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    return save(plain, metadata={"round": str(simulation.round), "layout": simulation.layout.digest()})
+    about = {"round": simulation.round, "layout": simulation.layout.digest()}
+    return save(plain, metadata={"run": json.dumps(about)})  # one entry: safetensors keeps no order
 
 
 def _provenance(simulation: Simulation) -> dict[str, Any]:
