@@ -370,7 +370,7 @@ def test_the_root_set_is_nobodys_data_and_changes_nobodys():
     taken = {tuple(row.tolist()) for row in held}
     twins = len(dataset.samples.x) - len({tuple(row.tolist()) for row in dataset.samples.x.flatten(1)})
     assert sum(tuple(row.tolist()) in taken for row in with_root.root.x.flatten(1)) <= twins
-    with pytest.raises(InputError, match="root set of 300 .* 103 are missing"):
+    with pytest.raises(InputError, match=r"root set of 300 .* 103 are missing"):
         federate(dataset, *shares, root=300)
 
 
