@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedcap.training.bench import Bench, Performed
-from fedcap.training.pool import Buffers, Failure, Opening, Order, explain
+from fedcap.training.messages import Buffers, Failure, Opening, Order, explain
 
 
 def main(descriptor: int) -> None:
