@@ -1,6 +1,6 @@
 """Every aggregation rule beside a straightforward NumPy version and Flower's own function, if installed.
 
-All three see the same matrix in the same run, in turn, with one thread; the best of a few times counts,
+All three see the same matrix in the same run, with one thread; the best of a few times counts,
 in seconds of the processor, so that whatever else the machine does blurs little. 30 % of the rows are
 malicious. The NumPy versions are what one writes down from the formula.
 """
@@ -151,17 +151,15 @@ def ours(name: str) -> Version:
 
 
 def measure(versions: dict[str, Version], x: np.ndarray, m: int) -> dict[str, float]:
-    """Return each version's best time in seconds; they take turns."""
-    best = dict.fromkeys(versions, math.inf)
-    spent = dict.fromkeys(versions, 0.0)
-    for _ in range(REPEATS):
-        for who, version in versions.items():
-            if spent[who] < PATIENCE:
-                began = time.process_time()
-                version(x, m)
-                took = time.process_time() - began
-                best[who] = min(best[who], took)
-                spent[who] += took
+    """Return each version's best time in seconds."""
+    best = {}
+    for who, version in versions.items():
+        times: list[float] = []
+        while len(times) < REPEATS and sum(times) < PATIENCE:
+            began = time.process_time()
+            version(x, m)
+            times.append(time.process_time() - began)
+        best[who] = min(times)
     return best
 
 

@@ -95,8 +95,8 @@ def draw(seed: int, rows: Tensor) -> torch.Generator:
     """Return a generator for one call of a rule that needs chance.
 
     It follows from the seed and a sample of the rows' bits. So the rule remains a function of its
-    arguments, yet its draw changes each round, as the rows do; who does not know the seed cannot
-    choose a row that leads to a draw he likes.
+    arguments, yet its draw changes each round, as the rows do; and without the seed nobody can choose
+    a row that leads to a draw of their liking.
     """
     bits = rows[:, :: max(1, rows.shape[1] // 256)].detach().cpu().double().numpy().tobytes()
     digest = hashlib.sha256(str(seed).encode() + bits).digest()

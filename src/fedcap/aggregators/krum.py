@@ -4,7 +4,7 @@
 
 Reference: Blanchard et al., "Machine learning with adversaries", NeurIPS 2017. Breakdown: proven for
 2M + 2 < N; it needs a neighbour at least, N > M + 2, and refuses less. Conventions differ: ByzFL's Krum
-counts the N − M − 1 nearest, i itself (at distance 0) among them in some versions.
+counts the N − M − 1 nearest.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from fedcap.aggregators.base import finite_rows
 from fedcap.registry import Registry
 from fedcap.training import Layout, LocalClient, Network, Trained
 
@@ -103,7 +104,7 @@ def drop_non_finite(uploads: Uploads) -> tuple[Uploads, dict[int, str]]:
 
     Those others count among the malicious: so many fewer are assumed among the rest.
     """
-    finite = uploads.updates.isfinite().all(dim=1).cpu()
+    finite = finite_rows(uploads.updates).cpu()
     refused = dict.fromkeys(uploads.ids[~finite].tolist(), "not finite")
     if not refused:
         return uploads, refused

@@ -17,6 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedcap.aggregators.columns import blocks, distances_to, weighted_sum
 from fedcap.methods.base import Dispatch, Uploads, Verdict, drop_non_finite, norms_by_client, registry
 from fedcap.methods.global_model import GlobalModel, GlobalState
 from fedcap.registry import InputError
@@ -27,12 +28,13 @@ def trusted_step(updates: Tensor, root: Tensor) -> Tensor:
 
     If none is trusted, it is zeros.
     """
-    exact, root_length = updates.double(), torch.linalg.vector_norm(root.double())
-    lengths = torch.linalg.vector_norm(exact, dim=1)
-    trust = ((exact @ root.double()) / (lengths * root_length)).nan_to_num(0).clamp_min(0)
+    lengths, root_length = distances_to(updates), distances_to(root[None])[0]
+    along = torch.zeros_like(lengths)
+    for block in blocks(updates):
+        along += updates[:, block].double() @ root[block].double()
+    trust = (along / (lengths * root_length)).nan_to_num(0).clamp_min(0)
     weights = (trust / trust.sum() * root_length / lengths).nan_to_num(0, 0, 0)
-    step: Tensor = weights @ exact
-    return step.to(updates.dtype)
+    return weighted_sum(weights, updates)
 
 
 @registry.register("fltrust")
