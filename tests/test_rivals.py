@@ -21,6 +21,7 @@ from fedcap import methods
 from fedcap.aggregators import make as make_rule
 from fedcap.data import federate
 from fedcap.data import make as make_data
+from fedcap.data.base import root_set
 from fedcap.data.partitions import make as make_partition
 from fedcap.methods.base import Uploads
 from fedcap.methods.fedavg import combine
@@ -375,9 +376,13 @@ def test_the_root_set_is_nobodys_data_and_changes_nobodys():
 
 
 def test_a_root_set_takes_what_there_is_of_rare_classes():
-    root = fedcap.Experiment(method="fltrust").load_data().root
-    counts = torch.bincount(root.y, minlength=10)
-    assert int(counts.sum()) == 100
+    labels = torch.tensor([0] * 50 + [1] * 50 + [2] * 8)
+    held = [torch.arange(30), torch.tensor([60, 61, 100, 101, 102])]
+    found = root_set(labels, held, 25, seed=0)
+    assert torch.bincount(labels[found]).tolist() == [10, 10, 5]
+    assert not set(found.tolist()) & set(torch.cat(held).tolist())
+    assert not torch.equal(found, root_set(labels, held, 25, seed=1))
+    assert len(fedcap.Experiment(method="fltrust").load_data().root) == 100
 
 
 # --- Rows and rules in a round
