@@ -21,7 +21,7 @@ from fedcap import methods
 from fedcap.aggregators import make as make_rule
 from fedcap.data import federate
 from fedcap.data import make as make_data
-from fedcap.data.base import root_set
+from fedcap.data.dealing import _root as root_set
 from fedcap.data.partitions import make as make_partition
 from fedcap.methods.base import Uploads
 from fedcap.methods.fedavg import combine
