@@ -14,6 +14,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -58,6 +59,22 @@ class Robust(Aggregator):
     @abstractmethod
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the aggregate, D, of finite rows, N×D, of which up to `malicious` are bad."""
+
+
+@dataclass(frozen=True)
+class Wrapper(Robust):
+    """A robust rule round another one, which is built at once, so that a mistake in it is told at once."""
+
+    rule: str | dict[str, Any] = "median"
+    """The inner rule: a name, or a table of its name and options."""
+
+    def __post_init__(self) -> None:
+        _ = self.inner
+
+    @cached_property
+    def inner(self) -> Aggregator:
+        """The inner rule."""
+        return chosen(self.rule)
 
 
 registry: Registry[Aggregator] = Registry("aggregator", Aggregator, "fedcap.aggregators")

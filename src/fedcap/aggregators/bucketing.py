@@ -9,34 +9,23 @@ and M bad ones, so s times as early. The shuffle changes each round (see `base.d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.aggregators.base import Aggregator, Robust, chosen, draw, registry
+from fedcap.aggregators.base import Wrapper, draw, registry
 
 
 @registry.register("bucketing")
 @dataclass(frozen=True)
-class Bucketing(Robust):
+class Bucketing(Wrapper):
     """Another rule on the averages of random buckets of updates."""
 
-    rule: str | dict[str, Any] = "median"
-    """The inner rule: a name, or a table of its name and options."""
     size: Annotated[int, Field(ge=1)] = 2
     """s: how many updates go into a bucket; the last one may hold fewer."""
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        _ = self.inner
-
-    @cached_property
-    def inner(self) -> Aggregator:
-        """The inner rule."""
-        return chosen(self.rule)
 
     def tolerates(self, rows: int) -> int:
         """Return what the inner rule tolerates of as many rows as there are buckets."""

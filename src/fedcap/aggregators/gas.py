@@ -11,34 +11,23 @@ shuffles the weights first).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.aggregators.base import Aggregator, Robust, chosen, registry
+from fedcap.aggregators.base import Wrapper, registry
 from fedcap.aggregators.columns import mean_of
 
 
 @registry.register("gas")
 @dataclass(frozen=True)
-class GAS(Robust):
+class GAS(Wrapper):
     """The mean of the N − M updates nearest to another rule's aggregate of their parts."""
 
-    rule: str | dict[str, Any] = "median"
-    """The inner rule: a name, or a table of its name and options."""
     chunks: Annotated[int, Field(ge=1)] = 1000
     """p: how many sub-vectors; no more than there are weights."""
-
-    def __post_init__(self) -> None:
-        _ = self.inner
-
-    @cached_property
-    def inner(self) -> Aggregator:
-        """The inner rule."""
-        return chosen(self.rule)
 
     def tolerates(self, rows: int) -> int:
         """Return what the inner rule tolerates."""
