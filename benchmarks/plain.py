@@ -2,7 +2,8 @@
 
 A loop over clients; for each a deep copy of the model, a DataLoader and an optimiser; weights travel as
 state dicts; everybody is tested twice a round through a DataLoader. Torch uses all cores, as it does unless
-told otherwise. The work is the same as ours to the batch: same clients, samples, epochs, steps, tests.
+told otherwise. The network is the same function, with its layers in the usual order: ReLU, then pool. The
+work is the same as ours to the batch: same clients, samples, epochs, steps, tests.
 """
 
 from __future__ import annotations
@@ -17,6 +18,22 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 Weights = dict[str, Tensor]
+
+
+class PlainCNN(nn.Module):
+    """A network of the paper's, given one of ours to take the sizes and the first weights from."""
+
+    def __init__(self, ours: nn.Module) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = (layer for layer in ours.modules() if isinstance(layer, nn.Conv2d))
+        self.fc1, self.fc2 = (layer for layer in ours.modules() if isinstance(layer, nn.Linear))
+        self.pool = next(layer for layer in ours.modules() if isinstance(layer, nn.MaxPool2d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(functional.relu(self.conv1(x)))
+        x = self.pool(functional.relu(self.conv2(x)))
+        x = functional.relu(self.fc1(torch.flatten(x, 1)))
+        return self.fc2(x)  # type: ignore[no-any-return]
 
 
 @dataclass

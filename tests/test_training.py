@@ -612,7 +612,6 @@ def federation(trainer: object = None) -> Bench:
         train=[images(10 + k, k) for k in range(6)],
         test=[images(8, 100 + k) for k in range(6)],
         size=Layout.of(build()).size,
-        onednn=False,
     )
 
 

@@ -93,8 +93,8 @@ class Source(ABC):
 
     model: ClassVar[str]
     """The network made for it."""
-    groups: ClassVar[Sequence[Sequence[int]]] = ()
-    """The classes of each group, for the partition of that name."""
+    groups: ClassVar[Mapping[str, Any]] = {}
+    """Options of the partition `groups` on this data: at least the classes of each group."""
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings of an experiment on this data, unless the user gives others; `methods` holds those
     of each method by name."""

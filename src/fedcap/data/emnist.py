@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import string
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -44,7 +44,9 @@ class Emnist(Source):
     """814,255 handwritten characters of 28×28 in 62 classes; 100 clients with 300 each, in 3 groups."""
 
     model: ClassVar[str] = "cnn-emnist"
-    groups: ClassVar[Sequence[Sequence[int]]] = (range(10), range(10, 36), range(36, 62))
+    groups: ClassVar[Mapping[str, Any]] = {
+        "groups": (tuple(range(10)), tuple(range(10, 36)), tuple(range(36, 62)))
+    }
     defaults: ClassVar[Mapping[str, Any]] = {
         "rounds": 100,
         "participation": 0.2,

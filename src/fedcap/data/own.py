@@ -51,7 +51,7 @@ class Own(Source):
         other: Any = registry.get(options["like"])
         partition = other.partition
         if partition == "groups":
-            partition = {"name": "groups", "groups": [list(group) for group in other.groups]}
+            partition = {"name": "groups", **other.groups}
         own = {"partition": partition, "clients": other.clients, "train_share": other.train_share}
         return {**other.suggest({}), "model": other.model, "dataset": own}
 

@@ -95,11 +95,11 @@ class TwoHeads(Learner):
         self._head = head
         self._labels = labels
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the balanced softmax loss of the generic head."""
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the gradient of the generic head's balanced softmax loss."""
         logits, features = self._head.split(x)
         self._seen = logits.detach(), features.detach()
-        return balanced_softmax(logits, y, self._labels)
+        return self.network.backward(balanced_softmax(logits, y, self._labels))
 
     def step(self, x: Tensor, y: Tensor, lr: float) -> None:
         """Take one step with body and generic head, and one with the personal head on what they gave."""

@@ -1,5 +1,5 @@
 """The networks, by name; `module:function` names one's own."""
 
-from fedcap.models.base import Architecture, builder, names, prefers_onednn, registry
+from fedcap.models.base import Architecture, builder, names, registry
 
-__all__ = ["Architecture", "builder", "names", "prefers_onednn", "registry"]
+__all__ = ["Architecture", "builder", "names", "registry"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +18,6 @@ from fedcap.registry import InputError, Registry, load
 
 class Architecture(ABC):
     """How to build one network, given what goes in and how many classes come out."""
-
-    onednn: ClassVar[bool] = True
-    """Whether oneDNN's kernels are the faster ones on a CPU; for very small layers they are not."""
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -54,11 +50,6 @@ def builder(name: str, shape: tuple[int, ...], classes: int) -> Callable[[], nn.
         build = partial(registry.make(name).build, shape, classes)
     _try(name, build, shape, classes)
     return build
-
-
-def prefers_onednn(name: str) -> bool:
-    """Return whether the named network trains faster with oneDNN's kernels than without, on a CPU."""
-    return ":" in name or registry.make(name).onednn
 
 
 def _build_own(name: str) -> nn.Module:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import nn
 
@@ -14,8 +13,6 @@ from fedcap.models.base import Architecture, check_image, registry
 @dataclass(frozen=True)
 class DigitsCNN(Architecture):
     """Two 3×3 convolutions of stride 2 (16, 32), two linear layers (64): 13,706 weights for digits."""
-
-    onednn: ClassVar[bool] = False
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Return the network; inputs are C×H×W."""

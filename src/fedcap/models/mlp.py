@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import nn
 
@@ -15,8 +14,6 @@ from fedcap.models.base import Architecture, registry
 @dataclass(frozen=True)
 class MLP(Architecture):
     """Two hidden layers of 200 on the flattened input, whatever its shape (McMahan et al., 2017)."""
-
-    onednn: ClassVar[bool] = False
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Return the network."""

@@ -81,7 +81,6 @@ class EmnistCNN(PaperCNN):
 class WisdmCNN(PaperCNN):
     """Two 1×5 convolutions (32, 64), two linear layers (64): 203,782 weights for WISDM."""
 
-    onednn: ClassVar[bool] = False
     name: ClassVar[str] = "cnn-wisdm"
     kernel: ClassVar[tuple[int, int]] = (1, 5)
     pool: ClassVar[tuple[int, int]] = (1, 2)

@@ -196,7 +196,7 @@ class Experiment(BaseModel):
         choice = self._partition_choice
         options = choice.options
         if partitions.registry.resolve(choice.name) == "groups":
-            options = {"groups": self.source.groups, **options}
+            options = {**self.source.groups, **options}
         return partitions.make(choice.name, **options)
 
     @cached_property

@@ -77,7 +77,6 @@ class Simulation:
                 test=[samples.to(device) for samples in self.data.test],
                 size=self.layout.size,
                 device=device,
-                onednn=models.prefers_onednn(experiment.model_name),
             )
         )
 

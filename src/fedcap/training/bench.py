@@ -26,16 +26,6 @@ Answer = Callable[[Network, Tensor, Tensor], Tensor]
 """From a network, weights and inputs to logits."""
 
 
-@contextmanager
-def _onednn(enabled: bool) -> Iterator[None]:
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = enabled  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = before
-
-
 @dataclass(frozen=True)
 class Trained:
     """What a client has after its round: the update it sends, and the model it keeps."""
@@ -134,8 +124,6 @@ class Bench:
     size: int
     """Weights of a model, D."""
     device: str = "cpu"
-    onednn: bool = True
-    """Whether to use oneDNN's kernels on a CPU."""
     _networks: list[Network] = field(default_factory=list, init=False, repr=False)
 
     def _network(self, index: int) -> Network:
@@ -178,10 +166,6 @@ class Bench:
 
     def perform(self, job: Job, models: Tensor, personal: Tensor, update: Tensor, kept: Tensor) -> Performed:
         """Do one job; what the client sends goes into `update`, what it keeps into `kept`."""
-        with _onednn(self.onednn):
-            return self._perform(job, models, personal, update, kept)
-
-    def _perform(self, job: Job, models: Tensor, personal: Tensor, update: Tensor, kept: Tensor) -> Performed:
         received = models[list(job.rows)]
         shared_correct = personal_correct = None
         finite = True

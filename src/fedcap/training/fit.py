@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedcap.samples import Samples
 from fedcap.training.network import Network
@@ -55,16 +54,15 @@ class Learner:
         self._anchor = None if anchor is None or pull == 0 else anchor[:trainable]
         self._pull = pull
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the loss on a mini-batch, a scalar."""
-        return functional.cross_entropy(self.network.module(x), y)
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the gradient of the loss on a mini-batch, one number per trainable weight."""
+        return self.network.cross_entropy_gradient(x, y)
 
     def step(self, x: Tensor, y: Tensor, lr: float) -> None:
         """Take one SGD step on a mini-batch."""
-        gradient = self.network.gradient.zero_()
-        self.loss(x, y).backward()  # type: ignore[no-untyped-call]
+        gradient = self.gradient(x, y)
         if self._anchor is not None:
-            gradient.add_(self._moved - self._anchor, alpha=self._pull)
+            self._moved.lerp_(self._anchor, lr * self._pull)
         self._moved.add_(gradient, alpha=-lr)
 
 
@@ -73,6 +71,11 @@ def fit(learners: Sequence[Learner], samples: Samples, sgd: SGD, generator: torc
     for learner in learners:
         learner.network.module.train()
     for batch in sgd.batches(len(samples), generator):
-        x, y = samples.x[batch], samples.y[batch]
+        x, y = _select(samples.x, batch), _select(samples.y, batch)
         for learner in learners:
             learner.step(x, y, sgd.lr)
+
+
+def _select(rows: Tensor, batch: Tensor | slice) -> Tensor:
+    """Return some rows; `index_select` is in a hurry where indexing is not."""
+    return rows[batch] if isinstance(batch, slice) else rows.index_select(0, batch.to(rows.device))

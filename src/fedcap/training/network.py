@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+from fedcap.training.chain import Chain, Place, chain
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,36 @@ class Network:
             tensor.data = view
             if learns:
                 tensor.grad = slot.of(self.gradient)
+        self._chains: dict[torch.Size, Chain | None] = {}
 
     def load(self, weights: Tensor) -> None:
         """Take on the given weights; what is not in the vector (counters) is as it was at first."""
         self.weights.copy_(weights)
         for buffer, value in self._counters:
             buffer.copy_(value)
+
+    def backward(self, loss: Tensor) -> Tensor:
+        """Return the gradient of a loss that this network's module had a part in, one number per weight."""
+        self.gradient.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return self.gradient
+
+    def cross_entropy_gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the gradient of the mean cross-entropy of a batch; by hand, if the network is a chain."""
+        if x.shape not in self._chains:
+            plain = self.weights.device.type == x.device.type == "cpu" and x.dtype == torch.float32
+            self._chains[x.shape] = chain(self.module, x.shape, self._place) if plain else None
+        by_hand = self._chains[x.shape]
+        if by_hand is None:
+            return self.backward(functional.cross_entropy(self.module(x), y))
+        by_hand.backward(x, y)
+        return self.gradient
+
+    def _place(self, name: str) -> Place:
+        """Return where a parameter that learns lies; a KeyError if there is none of that name."""
+        slots = {slot.name: slot for slot in self.layout.slots if slot.stop <= self.layout.trainable}
+        part = slice(slots[name].start, slots[name].stop)
+        return Place(self.weights[part], self.gradient[part])
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
         """Return the outputs for inputs x under the given weights, without training."""
