@@ -444,21 +444,26 @@ def test_digits_are_1797_images_of_ten_classes_between_minus_one_and_one():
     assert dataset.classes == 10
 
 
-def test_digits_go_to_20_clients_with_56_training_and_24_test_samples_each():
+def test_digits_go_to_20_clients_with_42_training_and_18_test_samples_each():
     federated = Experiment(dataset="digits").load_data()
-    assert [len(part) for part in federated.train] == [56] * 20
-    assert [len(part) for part in federated.test] == [24] * 20
+    assert [len(part) for part in federated.train] == [42] * 20
+    assert [len(part) for part in federated.test] == [18] * 20
     assert federated.shape == (1, 8, 8)
 
 
-def test_digits_clients_have_four_fifths_from_their_groups_classes():
+def test_digits_clients_have_their_groups_classes_only():
     groups = (range(5), range(5, 10), range(0, 10, 2), range(1, 10, 2))
     federated = Experiment(dataset="digits", seed=1).load_data()
     for client in range(20):
         labels = torch.cat([federated.train[client].y, federated.test[client].y]).tolist()
-        mine = sum(label in groups[client % 4] for label in labels)
-        # 64 of 80 by right, and the group's part of 16 spread over ten classes, one or two of each.
-        assert 64 + 5 <= mine <= 64 + 10
+        assert {label: labels.count(label) for label in labels} == dict.fromkeys(groups[client % 4], 12)
+
+
+def test_the_share_of_the_groups_classes_can_be_set_alone():
+    dataset = {"name": "digits", "samples": 80, "partition": {"dominant": 0.8}}
+    federated = Experiment(dataset=dataset).load_data()
+    labels = torch.cat([federated.train[0].y, federated.test[0].y])
+    assert 64 + 5 <= int((labels < 5).sum()) <= 64 + 10  # 64, and a part of the 16 from all ten classes
 
 
 @pytest.mark.parametrize(

@@ -495,11 +495,13 @@ def test_hostile_rows_do_not_stop_any_method(name: str, form: str):
 SHOWN = {"rounds": 6, "eval_every": 6, "training": {"lr": 0.1}}
 
 
-@pytest.mark.parametrize("name", ["fedavg", "ditto", "fedrod"])
-def test_where_clients_differ_the_personal_reading_beats_fedavgs_shared_model(name: str, pool: Pool):
-    settings = {**SHOWN, "dataset": {"name": "digits", "partition": "pathological"}}
-    shared = fedcap.Experiment(method="fedavg", **settings).run(pool=pool).tacc_shared
-    assert fedcap.Experiment(method=name, **settings).run(pool=pool).tacc_personal > shared
+def test_on_digits_personal_models_beat_fedavgs_shared_one(pool: Pool):
+    results = {
+        name: fedcap.Experiment(method=name, eval_every=30).run(pool=pool)
+        for name in ("fedavg", "ditto", "fedrod")
+    }
+    shared = results["fedavg"].tacc_shared
+    assert all(result.tacc_personal > shared for result in results.values())
 
 
 def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(pool: Pool):
