@@ -2,37 +2,77 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 
 import fedcap
 from benchmarks import report
+from benchmarks.work import WORK
+from fedcap.simulation.loop import Simulation
+from fedcap.simulation.record import Result, RoundRecord
 
-RUNS = (("fedavg", "none"), ("fedcap", "none"), ("fedcap", "ipm"))
+RUNS = (
+    ("digits", "fedavg", "none"),
+    ("digits", "fedcap", "none"),
+    ("digits", "fedcap", "ipm"),
+    *((work.name, "fedcap", "ipm") for work in WORK),
+)
+ROUNDS = 10
+
+
+class Clock:
+    """An observer that knows when the run began and when each round was written down."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def started(self, simulation: Simulation) -> None:
+        self.seen.append(time.perf_counter())
+
+    def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
+        self.seen.append(time.perf_counter())
+
+    def finished(self, result: Result) -> None:
+        pass
+
+
+def measure(data: str, method: str, attack: str) -> dict[str, object]:
+    """Play one run, with records and checkpoints, in a process of its own."""
+    work = next((work for work in WORK if work.name == data), None)
+    settings = {"dataset": data} if work is None else work.settings()
+    experiment = fedcap.Experiment(**settings, method=method, attack=attack, rounds=ROUNDS)
+    clock = Clock()
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        result = experiment.run(out=Path(folder) / "run", observers=[clock])
+    parts = [asdict(record.seconds) for record in result.history]
+    played = {part: sum(seconds[part] for seconds in parts) for part in parts[0]}
+    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {
+        "run": f"{data}, {method}, {attack}",
+        "start, s": clock.seen[0] - began,
+        **{f"{part}, s": played[part] for part in ("train", "evaluate", "attack", "server")},
+        "records, s": clock.seen[-1] - clock.seen[0] - played["total"],
+        "all, s": clock.seen[-1] - began,
+        "peak memory, GB": peaks[0] / 2**20,
+        "of a worker, GB": peaks[1] / 2**20,
+    }
 
 
 def main() -> None:
     rows = []
-    for method, attack in RUNS:
-        began = time.perf_counter()
-        result = fedcap.Experiment(method=method, attack=attack).run()
-        total = time.perf_counter() - began
-        parts = [asdict(record.seconds) for record in result.history]
-        played = {part: sum(seconds[part] for seconds in parts) for part in parts[0]}
-        rows.append(
-            {
-                "run on digits": f"{method}, {attack}",
-                **{f"{part}, s": played[part] for part in ("train", "evaluate", "attack", "server")},
-                "records and the rest, s": played["total"] - sum(played.values()) + played["total"],
-                "start, s": total - played["total"],
-                "peak memory, GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-            }
-        )
+    for run in RUNS:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+            rows.append(fresh.submit(measure, *run).result())
         report.progress(rows[-1])
-    report.write("parts", "Seconds by part of a run of 30 rounds on digits", rows)
+    report.write("parts", f"Seconds by part of a run of {ROUNDS} rounds, with records and checkpoints", rows)
     command = [sys.executable, "-c", "from fedcap.cli import main; main(['--help'])"]
     times = []
     for _ in range(5):

@@ -29,16 +29,13 @@ Round = Callable[[], object]
 @contextmanager
 def ours(work: Work, method: str) -> Iterator[Round]:
     """Give a function that plays a round of ours; the first has been played."""
-    dataset = {"data": work.data, "client": work.owners, "test": work.tests}
     name, _, attacked = method.partition(" under ")
     experiment = fedcap.Experiment(
-        dataset=dataset,
-        model=work.model,
+        **work.settings(),
         method=name,
         attack={"name": attacked, "epsilon": 1000} if attacked else "none",
         malicious=0.25,
         rounds=1000,
-        training={"lr": 0.01},
     )
     with make_pool() as pool:
         simulation = Simulation(experiment, pool)

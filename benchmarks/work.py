@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +47,11 @@ class Work:
     def tests(self) -> Tensor:
         """Which samples are for testing."""
         return (torch.arange(self.train + self.test) >= self.train).repeat(self.clients)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of an experiment on this work."""
+        dataset = {"data": self.data, "client": self.owners, "test": self.tests}
+        return {"dataset": dataset, "model": self.model, "training": {"lr": 0.01}}
 
     def build(self) -> nn.Module:
         """Return a fresh network."""

@@ -27,12 +27,22 @@ class Clustered(Robust):
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the mean of the larger cluster."""
-        found = products(rows)
+        found = products(rows, exact=False)
+        if not tells_apart(found):
+            found = products(rows)
         lengths = found.diagonal().sqrt()
         cluster = two_clusters(1 - cosines(found)) if len(rows) > 1 else torch.zeros(1)
         sides = [(cluster == side).nonzero().flatten() for side in (0, 1)]
         larger = max((side for side in sides if len(side)), key=lambda s: (len(s), -float(lengths[s].mean())))
         return mean_of(rows, larger)
+
+
+def tells_apart(found: Tensor) -> bool:
+    """Whether products of single precision are good enough: no row out of range, no two nearly parallel."""
+    squares = found.diagonal()
+    if not bool((squares.isfinite() & (squares > 1e-30)).all()):
+        return False
+    return int((cosines(found) > 0.99).sum()) == len(found)
 
 
 def cosines(found: Tensor) -> Tensor:

@@ -65,23 +65,29 @@ def comparators(count: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def products(rows: Tensor) -> Tensor:
-    """Return the products of all rows with each other, N×N, in double precision."""
+def products(rows: Tensor, exact: bool = True) -> Tensor:
+    """Return the products of all rows with each other, N×N, in double precision.
+
+    If they need not be exact, those within a block are summed in the precision of the rows.
+    """
     if rows.device.type == "cpu":
         array = rows.numpy()
         found = np.zeros((len(rows), len(rows)))
-        exact = np.empty((len(rows), 0))
+        wide = np.empty((len(rows), 0))
         for block in blocks(rows):
             part = array[:, block]
-            if part.shape != exact.shape:
-                exact = np.empty(part.shape)
-            exact[:] = part
-            found += exact @ exact.T  # NumPy sees that the product is symmetric and computes half of it
+            if exact:
+                if part.shape != wide.shape:
+                    wide = np.empty(part.shape)
+                wide[:] = part
+                part = wide
+            with np.errstate(over="ignore", invalid="ignore"):  # whoever wants no exact ones looks for inf
+                found += part @ part.T  # NumPy sees that the product is symmetric and computes half of it
         return torch.from_numpy(found)
     total = rows.new_zeros((len(rows), len(rows)), dtype=torch.float64)
     for block in blocks(rows):
-        wide = rows[:, block].double()
-        total.addmm_(wide, wide.T)
+        columns = rows[:, block].double()
+        total.addmm_(columns, columns.T)
     return total
 
 
