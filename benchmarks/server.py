@@ -1,6 +1,7 @@
 """The server's step (customise, recover, calibrate, detect) beside the matrix-product peak, as N and D grow.
 
-Two matrix products are unavoidable: all similarities, and mixing; 4 N² D operations.
+Two matrix products are unavoidable: all similarities, and mixing. They count as 4 N² D operations, though the
+similarities below the diagonal are those above it and are not computed twice.
 """
 
 from __future__ import annotations

@@ -537,3 +537,22 @@ def test_the_rounds_do_not_write_into_earlier_states():
 def test_options_outside_their_range_are_refused(options: dict[str, object]):
     with pytest.raises(InputError, match=next(iter(options))):
         make("fedcap", **options)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 9])
+def test_a_pool_compared_with_itself_in_stripes_and_mixed_in_blocks(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in (("STRIPE", 3), ("BLOCK", 16), ("NARROW", 5)):
+        monkeypatch.setattr(equations, name, size)
+    models = torch.randn(count, 50, generator=torch.Generator().manual_seed(0))
+    origin = models.mean(dim=0) / 2
+    pool = equations.Rows(models, origin)
+    found = equations.cosine_similarities(pool, pool)
+    rows = (models - origin).double().numpy()
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(found.numpy(), unit @ unit.T, atol=1e-6)
+    assert torch.equal(found, found.T)
+    weights = torch.rand(4, count, generator=torch.Generator().manual_seed(1))
+    mixed = equations.customised_models(weights, models)
+    np.testing.assert_allclose(mixed.numpy(), weights.numpy() @ models.numpy(), atol=1e-5)

@@ -14,6 +14,11 @@ import torch
 from torch import Tensor
 
 BLOCK = 1 << 14
+"""Columns that are compared at a time."""
+NARROW = 1 << 11
+"""Columns that are mixed at a time."""
+STRIPE = 256
+"""Rows that are compared at a time with themselves and those after them."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,14 @@ class Rows:
     def norms(self) -> Tensor:
         """Return the length of each row, N, in double precision."""
         squares = self.matrix.new_zeros(len(self), dtype=torch.float64)
-        for columns in _blocks(slice(0, self.matrix.shape[1])):
+        for columns in _blocks(slice(0, self.matrix.shape[1]), BLOCK):
             squares += torch.linalg.vector_norm(self.block(columns), dim=1).double().square()
         return squares.sqrt()
 
 
-def _blocks(columns: slice) -> Iterator[slice]:
-    for start in range(columns.start, columns.stop, BLOCK):
-        yield slice(start, min(start + BLOCK, columns.stop))
+def _blocks(columns: slice, width: int) -> Iterator[slice]:
+    for start in range(columns.start, columns.stop, width):
+        yield slice(start, min(start + width, columns.stop))
 
 
 def cosine_similarities(requests: Rows, pool: Rows, columns: slice | None = None) -> Tensor:
@@ -53,12 +58,18 @@ def cosine_similarities(requests: Rows, pool: Rows, columns: slice | None = None
     products = matrix.new_zeros((len(requests), len(pool)), dtype=torch.float64)
     asking = matrix.new_zeros(len(requests), dtype=torch.float64)
     offering = matrix.new_zeros(len(pool), dtype=torch.float64)
-    for block in _blocks(columns or slice(0, matrix.shape[1])):
+    for block in _blocks(columns or slice(0, matrix.shape[1]), BLOCK):
         theirs = pool.block(block)
-        ours = theirs if requests is pool else requests.block(block)
-        products += ours @ theirs.T
-        asking += torch.linalg.vector_norm(ours, dim=1).double().square()
         offering += torch.linalg.vector_norm(theirs, dim=1).double().square()
+        if requests is pool:  # what is below the diagonal is known from above it
+            for start in range(0, len(pool), STRIPE):
+                products[start : start + STRIPE, start:] += theirs[start : start + STRIPE] @ theirs[start:].T
+        else:
+            ours = requests.block(block)
+            asking += torch.linalg.vector_norm(ours, dim=1).double().square()
+            products += ours @ theirs.T
+    if requests is pool:
+        asking, products = offering, products.triu() + products.triu(1).T
     lengths = (asking[:, None] * offering).sqrt()
     return torch.where(lengths > 0, products / lengths, 0.0).to(matrix.dtype)
 
@@ -89,7 +100,10 @@ def customization_weights(requests: Tensor, pool: Tensor, own: Tensor, alpha: fl
 
 def customised_models(weights: Tensor, models: Tensor) -> Tensor:
     """Return the model made for each request, R×D: its weights times the recovered models (Eq. 3)."""
-    return weights @ models
+    mixed = models.new_empty(len(weights), models.shape[1])
+    for columns in _blocks(slice(0, models.shape[1]), NARROW):
+        mixed[:, columns] = weights @ models[:, columns].contiguous()  # a row's next one is far away
+    return mixed
 
 
 def global_model(models: Tensor, samples: Tensor) -> Tensor:
