@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 14
+BLOCK = 1 << 13
 """Columns that are compared at a time."""
 NARROW = 1 << 11
-"""Columns that are mixed at a time."""
+"""Columns that are mixed, or measured, at a time."""
 STRIPE = 256
 """Rows that are compared at a time with themselves and those after them."""
 
@@ -39,7 +39,7 @@ class Rows:
     def norms(self) -> Tensor:
         """Return the length of each row, N, in double precision."""
         squares = self.matrix.new_zeros(len(self), dtype=torch.float64)
-        for columns in _blocks(slice(0, self.matrix.shape[1]), BLOCK):
+        for columns in _blocks(slice(0, self.matrix.shape[1]), NARROW):
             squares += torch.linalg.vector_norm(self.block(columns), dim=1).double().square()
         return squares.sqrt()
 

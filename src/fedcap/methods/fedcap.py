@@ -147,7 +147,11 @@ class FedCAP(Method[FedCAPState]):
     ) -> tuple[FedCAPState, Verdict]:
         """Recover, calibrate, remove whoever is too long, and keep the others as the next pools."""
         model = self._global_model(state)
-        models = equations.recover(dispatch.received(uploads.ids), uploads.updates)
+        received = dispatch.received(uploads.ids)
+        if dispatch.mixing is None:
+            models = equations.recover(received, uploads.updates)
+        else:  # each had a model of its own, which nobody needs any more: recovered in its place
+            models = received.add_(uploads.updates)
         seen = Rows(models, model) if self.calibrate else Rows(uploads.updates)
         lengths = seen.norms().cpu()
         norms = dict(zip(uploads.ids.tolist(), lengths.tolist(), strict=True))
