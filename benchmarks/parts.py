@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import resource
 import subprocess
 import sys
@@ -43,6 +44,12 @@ class Clock:
         pass
 
 
+def peak_memory() -> float:
+    """Return the gigabytes this process has held; `getrusage` would count its parent's as well."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 2**20
+
+
 def measure(data: str, method: str, attack: str) -> dict[str, object]:
     """Play one run, with records and checkpoints, in a process of its own."""
     work = next((work for work in WORK if work.name == data), None)
@@ -54,15 +61,14 @@ def measure(data: str, method: str, attack: str) -> dict[str, object]:
         result = experiment.run(out=Path(folder) / "run", observers=[clock])
     parts = [asdict(record.seconds) for record in result.history]
     played = {part: sum(seconds[part] for seconds in parts) for part in parts[0]}
-    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
         "run": f"{data}, {method}, {attack}",
         "start, s": clock.seen[0] - began,
         **{f"{part}, s": played[part] for part in ("train", "evaluate", "attack", "server")},
         "records, s": clock.seen[-1] - clock.seen[0] - played["total"],
         "all, s": clock.seen[-1] - began,
-        "peak memory, GB": peaks[0] / 2**20,
-        "of a worker, GB": peaks[1] / 2**20,
+        "peak memory, GB": peak_memory(),
+        "of a worker, GB": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20,
     }
 
 

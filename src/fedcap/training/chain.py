@@ -62,7 +62,7 @@ class Layer(ABC):
         """Return the gradient of the input; leave that of the weights in their place."""
 
 
-class Product(Layer):
+class Product:
     """rows · weightsᵀ + bias: all of a linear layer, and most of a convolution."""
 
     def __init__(self, rows: Tensor, weight: Place, bias: Place | None) -> None:
@@ -80,15 +80,14 @@ class Product(Layer):
         else:
             torch.addmm(self.bias.weights, self.rows, self.weight.weights.T, out=self.output)
 
-    def backward(self, gradient: Tensor) -> Tensor:
-        """Leave the gradients of weights and bias; the gradient of the output is returned as it came."""
+    def backward(self, gradient: Tensor) -> None:
+        """Leave the gradients of weights and bias in their place."""
         if self._upright:
             torch.mm(gradient.T, self.rows, out=self.weight.gradient)
         else:
             self.weight.gradient.copy_(torch.mm(self.rows.T, gradient, out=self._turned).T)
         if self.bias is not None:
             torch.sum(gradient, 0, out=self.bias.gradient)
-        return gradient
 
 
 class Linear(Layer):
