@@ -192,16 +192,10 @@ def test_an_interrupted_run_says_how_to_go_on_and_leaves_no_process(tmp_path: Pa
     import signal
     import time
 
-    command = [
-        sys.executable,
-        "-c",
-        "from fedcap.cli import main; main()",
-        "run",
-        "--out",
-        "run",
-        "--workers",
-        "2",
-    ]
+    # A test run in the background ignores Ctrl-C, and so would its children.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; from fedcap.cli import main; main()"
+    command = [sys.executable, "-c", code, "run", "--out", "run", "--workers", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not (tmp_path / "run" / "checkpoint.safetensors").exists():
         assert process.poll() is None
