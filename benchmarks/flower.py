@@ -12,6 +12,7 @@ import time
 
 import torch
 
+from benchmarks.plain import plain_clients, plain_network
 from benchmarks.work import WORK, Work
 
 
@@ -37,8 +38,6 @@ def seconds(work: Work, method: str, rounds: int) -> float | None:
 
     @client_app.train()
     def train(message: Message, context: Context) -> Message:
-        from benchmarks.rounds import plain_clients, plain_network
-
         torch.set_num_threads(1)
         here = WORK[place]
         client = plain_clients(here)[int(context.node_config["partition-id"])]
@@ -60,8 +59,6 @@ def seconds(work: Work, method: str, rounds: int) -> float | None:
     def serve(grid: Grid, context: Context) -> None:
         while len(list(grid.get_node_ids())) < work.clients:
             time.sleep(0.2)
-        from benchmarks.rounds import plain_network
-
         state = plain_network(work).state_dict()
         for _ in range(rounds + 1):
             began = time.perf_counter()

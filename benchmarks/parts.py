@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import re
 import resource
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import fedcap
 from benchmarks import report
-from benchmarks.work import WORK
+from benchmarks.work import WORK, peak_memory
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.record import Result, RoundRecord
 
@@ -42,12 +41,6 @@ class Clock:
 
     def finished(self, result: Result) -> None:
         pass
-
-
-def peak_memory() -> float:
-    """Return the gigabytes this process has held; `getrusage` would count its parent's as well."""
-    status = Path("/proc/self/status").read_text()
-    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 2**20
 
 
 def measure(data: str, method: str, attack: str) -> dict[str, object]:

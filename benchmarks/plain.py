@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks.work import Work
+
 Weights = dict[str, Tensor]
 
 
@@ -76,6 +78,24 @@ class PlainClient:
             for x, y in DataLoader(self.test, batch_size=self.batch_size):
                 hits += int((model(x).argmax(dim=1) == y).sum())
         return hits / len(self.test)
+
+
+def plain_network(work: Work) -> PlainCNN:
+    return PlainCNN(work.build())
+
+
+def plain_clients(work: Work) -> list[PlainClient]:
+    x, y = work.data
+    clients = []
+    for k in range(work.clients):
+        mine = work.owners == k
+        train, test = mine & ~work.tests, mine & work.tests
+        clients.append(
+            PlainClient(
+                TensorDataset(x[train], y[train]), TensorDataset(x[test], y[test]), plain_network(work)
+            )
+        )
+    return clients
 
 
 def mean_of(states: Sequence[Weights], shares: Sequence[float]) -> Weights:

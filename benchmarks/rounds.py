@@ -9,11 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from torch.utils.data import TensorDataset
-
 import fedcap
 from benchmarks import flower, report
-from benchmarks.plain import PlainClient, PlainCNN, fedavg_round, fedcap_round
+from benchmarks.plain import fedavg_round, fedcap_round, plain_clients, plain_network
 from benchmarks.work import WORK, Work, matmul_peak
 from fedcap.simulation.loop import Simulation
 from fedcap.training import Learner, Network, make_pool, single_thread
@@ -48,24 +46,6 @@ def ours(work: Work, method: str) -> Iterator[Round]:
         play()
         assert len(simulation.server.removed) == (work.clients // 4 if attacked else 0)
         yield play
-
-
-def plain_network(work: Work) -> PlainCNN:
-    return PlainCNN(work.build())
-
-
-def plain_clients(work: Work) -> list[PlainClient]:
-    x, y = work.data
-    clients = []
-    for k in range(work.clients):
-        mine = work.owners == k
-        train, test = mine & ~work.tests, mine & work.tests
-        clients.append(
-            PlainClient(
-                TensorDataset(x[train], y[train]), TensorDataset(x[test], y[test]), plain_network(work)
-            )
-        )
-    return clients
 
 
 def plain(work: Work, method: str) -> Round:

@@ -6,13 +6,12 @@ similarities below the diagonal are those above it and are not computed twice.
 
 from __future__ import annotations
 
-import resource
 import time
 
 import torch
 
 from benchmarks import report
-from benchmarks.work import matmul_peak
+from benchmarks.work import matmul_peak, peak_memory
 from fedcap.methods import make
 from fedcap.methods.base import Uploads
 from fedcap.methods.fedcap import FedCAPState
@@ -53,7 +52,7 @@ def main() -> None:
                 "customise, s": best[0],
                 "recover to detect, s": best[1],
                 "share of the peak, %": 100 * achieved / matmul_peak(),
-                "peak memory so far, GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+                "peak memory so far, GB": peak_memory(),
             }
         )
         report.progress(rows[-1])

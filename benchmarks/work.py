@@ -7,9 +7,11 @@ epochs in batches of ten, and tests what it has then.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -84,6 +86,12 @@ WORK = (
     Work("EMNIST", "cnn-emnist", (1, 28, 28), 62, 8, 225, 75),
     Work("WISDM", "cnn-wisdm", (3, 1, 200), 6, 12, 112, 38),
 )
+
+
+def peak_memory() -> float:
+    """Return the gigabytes this process has held; `getrusage` would count its parent's as well."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 2**20
 
 
 def matmul_peak(size: int = 1536, seconds: float = 1.5) -> float:

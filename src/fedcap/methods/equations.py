@@ -112,9 +112,12 @@ def global_model(models: Tensor, samples: Tensor) -> Tensor:
     return (shares / shares.sum()).to(models.dtype) @ models
 
 
-def recover(received: Tensor, updates: Tensor) -> Tensor:
-    """Return the clients' models, N×D: what each received plus the update it sent."""
-    return received + updates
+def recover(received: Tensor, updates: Tensor, in_place: bool = False) -> Tensor:
+    """Return the clients' models, N×D: what each received plus the update it sent.
+
+    In place, they are where the received ones were, and a pool less is held in memory.
+    """
+    return received.add_(updates) if in_place else received + updates
 
 
 def calibrate(models: Tensor, reference: Tensor) -> Tensor:

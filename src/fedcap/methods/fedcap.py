@@ -147,11 +147,8 @@ class FedCAP(Method[FedCAPState]):
     ) -> tuple[FedCAPState, Verdict]:
         """Recover, calibrate, remove whoever is too long, and keep the others as the next pools."""
         model = self._global_model(state)
-        received = dispatch.received(uploads.ids)
-        if dispatch.mixing is None:
-            models = equations.recover(received, uploads.updates)
-        else:  # each had a model of its own, which nobody needs any more: recovered in its place
-            models = received.add_(uploads.updates)
+        mixed = dispatch.mixing is not None  # then each had a model of its own, which nobody needs any more
+        models = equations.recover(dispatch.received(uploads.ids), uploads.updates, in_place=mixed)
         seen = Rows(models, model) if self.calibrate else Rows(uploads.updates)
         lengths = seen.norms().cpu()
         norms = dict(zip(uploads.ids.tolist(), lengths.tolist(), strict=True))
