@@ -12,7 +12,7 @@ import importlib
 import inspect
 import math
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -40,6 +40,20 @@ def validation_message(error: Any) -> str:
     if first["type"] == "value_error":
         return f"{place}: {message}" if place else str(message)
     return f"{place} {message} (got {first['input']!r})"
+
+
+def as_table(choice: Any, kind: str = "thing") -> dict[str, Any]:
+    """Return what was chosen as a table: `"median"` is short for `{"name": "median"}`.
+
+    A table has the name and, beside it, the options of the thing it names.
+    """
+    if isinstance(choice, str):
+        return {"name": choice}
+    if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
+        return dict(choice)
+    raise InputError(
+        f'{kind} must be a name, or a table with a name and options, such as {{name = "…"}} (got {choice!r})'
+    )
 
 
 def load(reference: str) -> Any:
@@ -133,6 +147,11 @@ class Registry(Generic[T]):
             return TypeAdapter(cls).validate_python(options)  # type: ignore[arg-type]
         except ValidationError as error:
             raise InputError(f"{self.kind} {name!r}: {validation_message(error)}") from None
+
+    def build(self, choice: Any) -> T:
+        """Build what was chosen by its name, or by a table of its name and options."""
+        options = as_table(choice, self.kind)
+        return self.make(options.pop("name"), **options)
 
     def options(self, name: str) -> list[str]:
         """Return the names of the options that the named thing takes."""

@@ -1,0 +1,88 @@
+"""Matrices with a row per client and a column per weight, taken a block of columns at a time.
+
+A block fits the processor's cache, and no step needs a copy of the whole matrix. Lengths and products are
+summed over blocks in double precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BLOCK = 1 << 13
+"""Columns that are compared at a time."""
+NARROW = 1 << 11
+"""Columns that are mixed, or measured, at a time."""
+STRIPE = 256
+"""Rows that are compared at a time with themselves and those after them."""
+
+
+def column_blocks(columns: int | slice, width: int) -> Iterator[slice]:
+    """Yield consecutive blocks of so many columns, or of a range of them; the last may be narrower."""
+    first, stop = (0, columns) if isinstance(columns, int) else (columns.start, columns.stop)
+    for start in range(first, stop, width):
+        yield slice(start, min(start + width, stop))
+
+
+def finite_rows(matrix: Tensor) -> Tensor:
+    """Return which rows are numbers throughout, N flags."""
+    finite = matrix.sum(dim=1).isfinite()
+    if not bool(finite.all()):  # a bad row, or one so large that its sum has no number
+        finite[~finite] = matrix[~finite].isfinite().all(dim=1)
+    return finite
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a matrix, N×D, seen from an origin (D, or a point for each row, N×D), without a copy."""
+
+    matrix: Tensor
+    origin: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def only(self, mask: Tensor) -> Rows:
+        """Return the rows for which the mask holds."""
+        each = self.origin is not None and self.origin.ndim == 2
+        return Rows(self.matrix[mask], self.origin[mask] if each else self.origin)  # type: ignore[index]
+
+    def block(self, columns: slice) -> Tensor:
+        """Return some columns of the rows."""
+        part = self.matrix[:, columns]
+        return part if self.origin is None else part - self.origin[..., columns]
+
+    def norms(self) -> Tensor:
+        """Return the length of each row, N, in double precision."""
+        squares = self.matrix.new_zeros(len(self), dtype=torch.float64)
+        for columns in column_blocks(self.matrix.shape[1], NARROW):
+            squares += torch.linalg.vector_norm(self.block(columns), dim=1).double().square()
+        return squares.sqrt()
+
+
+def cosines(left: Rows, right: Rows, columns: slice | None = None) -> Tensor:
+    """Return the cosine of every row of `left` with every row of `right`, L×R.
+
+    A row of zeros points nowhere: its cosine with anything is 0. `columns` limits the comparison.
+    """
+    matrix = right.matrix
+    products = matrix.new_zeros((len(left), len(right)), dtype=torch.float64)
+    squares_left = matrix.new_zeros(len(left), dtype=torch.float64)
+    squares_right = matrix.new_zeros(len(right), dtype=torch.float64)
+    for block in column_blocks(columns or matrix.shape[1], BLOCK):
+        theirs = right.block(block)
+        squares_right += torch.linalg.vector_norm(theirs, dim=1).double().square()
+        if left is right:  # the half below the diagonal mirrors the half above it
+            for start in range(0, len(right), STRIPE):
+                products[start : start + STRIPE, start:] += theirs[start : start + STRIPE] @ theirs[start:].T
+        else:
+            ours = left.block(block)
+            squares_left += torch.linalg.vector_norm(ours, dim=1).double().square()
+            products += ours @ theirs.T
+    if left is right:
+        squares_left, products = squares_right, products.triu() + products.triu(1).T
+    lengths = (squares_left[:, None] * squares_right).sqrt()
+    return torch.where(lengths > 0, products / lengths, 0.0).to(matrix.dtype)

@@ -1,0 +1,48 @@
+"""What outlives a round, as named tensors: how it is saved, restored, and put under one roof.
+
+Whatever keeps state (a server, an attack, the clients' store) has `tensors` and `restore`; a checkpoint is
+all of their tensors, each under its owner's name: `server.round`, `clients.personal`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Tensors = Mapping[str, Tensor]
+"""Tensors by name."""
+
+
+class Stateful(Protocol):
+    """Something whose state can be saved and restored."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that must outlive the process."""
+
+    def restore(self, tensors: Tensors) -> None:
+        """Go back to what `tensors` returned."""
+
+
+def under(owner: str, tensors: Tensors) -> dict[str, Tensor]:
+    """Return the tensors with their owner's name before each of theirs."""
+    return {f"{owner}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def owned(owner: str, tensors: Tensors) -> dict[str, Tensor]:
+    """Return one owner's tensors by their own names: the inverse of `under`."""
+    start = f"{owner}."
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def names_to_tensor(names: Sequence[str]) -> Tensor:
+    """Return a list of strings as bytes, so that it can stand among tensors."""
+    return torch.frombuffer(bytearray(json.dumps(list(names)).encode()), dtype=torch.uint8)
+
+
+def tensor_to_names(tensor: Tensor) -> list[str]:
+    """Return the list of strings that `names_to_tensor` turned into bytes."""
+    return list(json.loads(bytes(tensor.tolist())))
