@@ -8,12 +8,14 @@ the fields' types and builds it. A name or an option that does not exist answers
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import inspect
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -70,6 +72,12 @@ def load(reference: str) -> Any:
     except AttributeError:
         public = (name for name in vars(found) if not name.startswith("_"))
         raise InputError(f"{module!r} has no {attribute!r}: {nearest(attribute, public)}") from None
+
+
+def source_digest(reference: str) -> str:
+    """Return a hash of the file that `module:name` is defined in, so that a changed one is told apart."""
+    file = inspect.getsourcefile(importlib.import_module(reference.partition(":")[0]))
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else reference
 
 
 class Registry(Generic[T]):

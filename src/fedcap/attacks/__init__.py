@@ -1,12 +1,12 @@
-"""What malicious clients do: one file per attack, matrix in, matrix out.
+"""What malicious clients do: one file per attack, from a view of the round to malicious rows.
 
 `make(name, **options)` gives `attack(updates: Tensor[N, D], malicious: BoolTensor[N], generator=None)`,
 which returns a new N×D matrix with the malicious rows replaced and the others as they were.
 """
 
-from fedcap.attacks.base import Attack, registry
+from fedcap.attacks.base import Attack, Crafted, ServerView, View, registry
 
 names = registry.names
 make = registry.make
 
-__all__ = ["Attack", "make", "names", "registry"]
+__all__ = ["Attack", "Crafted", "ServerView", "View", "make", "names", "registry"]

@@ -1,35 +1,128 @@
-"""What every attack is: a frozen set of options and one function, `craft`, that writes malicious rows."""
+"""What every attack is: a frozen set of options, and one function from a view of the round to malicious rows.
+
+`View` is all that an attacker with full knowledge sees of a round. Most attacks look at the updates and at
+who is malicious, and so can be called on a matrix alone: `attack(updates, malicious)`. Those that follow
+their victims, know the defence, or remember earlier rounds use the rest of the view.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fedcap.registry import Registry
+from fedcap.samples import Samples
+from fedcap.state import Tensors
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What an attacker who knows the server sees of it."""
+
+    reference: Tensor | None = None
+    """D: the server's global model in this round, if it has one."""
+    clients: tuple[str, ...] = ()
+    """Whose models the server holds."""
+    models: Tensor | None = None
+    """P×D: the models it holds."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """The detectors' limits by the names of their scores."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One round as an attacker sees it: a row per participant."""
+
+    updates: Tensor
+    """N×D: the honest updates, the attackers' own included; zeros for attackers that did not train."""
+    malicious: Tensor
+    """N flags."""
+    generator: torch.Generator | None = None
+    round: int = 1
+    request: bool = False
+    """Whether these are newcomers' requests rather than the round's updates."""
+    clients: tuple[str, ...] = ()
+    """N: who they are."""
+    models: Tensor | None = None
+    """R×D: the models that were sent."""
+    rows: Tensor | None = None
+    """N×k: which of the models each participant was sent."""
+    memory: Tensors = field(default_factory=dict)
+    """What the attack remembers of earlier rounds."""
+    look_at_server: Callable[[], ServerView] = ServerView
+
+    @property
+    def benign(self) -> Tensor:
+        """The honest clients' updates, B×D."""
+        return self.updates[~self.malicious]
+
+    @cached_property
+    def server(self) -> ServerView:
+        """What the server holds and which limits it has; looked at when first asked for."""
+        return self.look_at_server()
+
+    def received(self, participant: int) -> Tensor:
+        """Return the models that a participant, by its row, was sent, k×D."""
+        if self.models is None or self.rows is None:
+            raise ValueError("this view does not say what was sent: it was made from updates alone")
+        return self.models[self.rows[participant].to(self.models.device)]
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """What an attack that remembers returns: the malicious rows, and its memory after the round."""
+
+    rows: Tensor
+    """M×D, or one D-vector that all malicious clients send."""
+    memory: Tensors
 
 
 @dataclass(frozen=True)
 class Attack(ABC):
-    """An attack on the N×D matrix of this round's updates, or on the data behind them."""
+    """An attack on the updates of a round, or on the data behind them."""
 
     uses_honest_updates: ClassVar[bool] = True
     """Whether the attack needs what its own clients would have sent; if not, they need not train."""
+
+    claim: Annotated[int, Field(gt=0)] | None = field(default=None, kw_only=True)
+    """The number of samples malicious clients claim to have, if not the true one."""
 
     def poison_labels(self, labels: Tensor, classes: int) -> Tensor:
         """Return the labels a malicious client trains on: its own, unless this attacks data."""
         return labels
 
+    def poison(self, samples: Samples, classes: int, generator: torch.Generator) -> Samples:
+        """Return what a malicious client trains on; an attack on inputs overrides this."""
+        return Samples(samples.x, self.poison_labels(samples.y, classes))
+
     @abstractmethod
-    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the malicious rows, M×D, or one D-vector that all malicious clients send."""
+    def craft(self, view: View) -> Tensor | Crafted:
+        """Return the malicious rows, M×D, or one D-vector that all malicious clients send.
+
+        An attack that remembers returns `Crafted`, its rows and its memory; it finds the memory in
+        `view.memory` the next time, which is empty at first.
+        """
 
     def wire(self, row: Tensor) -> object:
         """Return what a malicious client puts on the wire for its row: the row, unless this is malformed."""
         return row
+
+    def strike(self, view: View) -> Crafted:
+        """Return all rows of the round, N×D, with the malicious ones replaced, and the memory after it."""
+        sent = view.updates.clone()
+        if not view.malicious.any():
+            return Crafted(sent, view.memory)
+        found = self.craft(view)
+        crafted = found if isinstance(found, Crafted) else Crafted(found, view.memory)
+        sent[view.malicious] = crafted.rows.to(sent.dtype)
+        return Crafted(sent, crafted.memory)
 
     def __call__(
         self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None = None
@@ -40,10 +133,7 @@ class Attack(ABC):
                 f"expected N×D updates and N flags, got {list(updates.shape)} and {list(malicious.shape)}"
             )
         malicious = malicious.to(device=updates.device, dtype=torch.bool)
-        attacked = updates.clone()
-        if malicious.any():
-            attacked[malicious] = self.craft(updates, malicious, generator).to(updates.dtype)
-        return attacked
+        return self.strike(View(updates, malicious, generator)).rows
 
 
 registry: Registry[Attack] = Registry("attack", Attack, "fedcap.attacks")

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, registry
+from fedcap.attacks.base import Attack, View, registry
 
 
 @registry.register("ipm")
@@ -25,9 +24,9 @@ class IPM(Attack):
 
     epsilon: Annotated[float, Field(gt=0)] | None = None
 
-    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+    def craft(self, view: View) -> Tensor:
         """Return the one vector that all malicious clients send."""
         # With no benign row to turn against, the attackers turn against their own.
-        against = updates if bool(malicious.all()) else updates[~malicious]
-        epsilon = len(updates) if self.epsilon is None else self.epsilon
+        against = view.updates if bool(view.malicious.all()) else view.benign
+        epsilon = len(view.updates) if self.epsilon is None else self.epsilon
         return -epsilon * against.mean(dim=0)

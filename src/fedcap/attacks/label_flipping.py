@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, registry
+from fedcap.attacks.base import Attack, View, registry
 
 
 @registry.register("label-flipping", "LF")
@@ -21,6 +20,6 @@ class LabelFlipping(Attack):
         """Return (labels + shift) mod classes."""
         return (labels + self.shift) % classes
 
-    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+    def craft(self, view: View) -> Tensor:
         """Leave the updates as they are: the harm is already in them."""
-        return updates[malicious]
+        return view.updates[view.malicious]

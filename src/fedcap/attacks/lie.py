@@ -9,7 +9,9 @@ When the attackers hold half of the participants, s ≤ 0 and z_max is infinite:
 sends infinities, which any check for finite numbers stops and nothing else does, so a whole table row
 can rest on one such round. `lie` keeps the quantile half a client away from 0 and 1: always finite.
 
-Conventions differ: ByzFL's ALIE adds τ · σ with τ = 1.5; `z=-1.5` gives that here.
+Conventions differ: ByzFL's ALIE adds 1.5 · σ, with mean and *sample* deviation of the honest updates alone;
+`z=-1.5, over="benign", correction=1` gives that here. FedCAP's authors take the sample deviation of all
+participants: `correction=1`.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, registry
+from fedcap.attacks.base import Attack, View, registry
 
 
 @registry.register("lie", "a-little-is-enough", "alie")
@@ -34,6 +36,11 @@ class LIE(Attack):
     bounded: ClassVar[bool] = True
 
     z: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """How many deviations below the mean; the largest number that hides, z_max, if not given."""
+    over: Literal["all", "benign"] = "all"
+    """Whose updates mean and deviation are of: all participants' honest ones, or the benign clients' alone."""
+    correction: Literal[0, 1] = 0
+    """0 for the population's deviation, 1 for the sample's."""
 
     def z_max(self, participants: int, malicious: int) -> float:
         """Return the largest z that still hides among the benign updates."""
@@ -47,10 +54,11 @@ class LIE(Attack):
             return math.inf
         return NormalDist().inv_cdf(quantile) if quantile > 0 else -math.inf
 
-    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+    def craft(self, view: View) -> Tensor:
         """Return the one vector that all malicious clients send."""
-        z = self.z_max(len(updates), int(malicious.sum())) if self.z is None else self.z
-        std, mean = torch.std_mean(updates, dim=0, correction=0)
+        z = self.z_max(len(view.updates), int(view.malicious.sum())) if self.z is None else self.z
+        rows = view.benign if self.over == "benign" and not bool(view.malicious.all()) else view.updates
+        std, mean = torch.std_mean(rows, dim=0, correction=self.correction)
         return mean - z * std
 
 

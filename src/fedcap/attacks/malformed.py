@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, registry
+from fedcap.attacks.base import Attack, View, registry
 
 VALUES = {"nan": math.nan, "infinity": math.inf, "zero": 0.0, "huge": 1e30}
 
@@ -27,9 +27,9 @@ class Malformed(Attack):
 
     form: Literal["nan", "infinity", "zero", "huge", "short", "integer", "text"] = "nan"
 
-    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+    def craft(self, view: View) -> Tensor:
         """Return the one value in every weight."""
-        return torch.full_like(updates[0], VALUES.get(self.form, 1.0))
+        return torch.full_like(view.updates[0], VALUES.get(self.form, 1.0))
 
     def wire(self, row: Tensor) -> object:
         """Return the row cut short, as integers, as text, or as it is."""

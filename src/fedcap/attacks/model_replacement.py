@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, registry
+from fedcap.attacks.base import Attack, View, registry
 
 
 @registry.register("model-replacement", "MR")
@@ -23,7 +22,7 @@ class ModelReplacement(Attack):
 
     scale: Annotated[float, Field(gt=0)] | None = None
 
-    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+    def craft(self, view: View) -> Tensor:
         """Return scale · d for each malicious row d."""
-        scale = len(updates) if self.scale is None else self.scale
-        return scale * updates[malicious]
+        scale = len(view.updates) if self.scale is None else self.scale
+        return scale * view.updates[view.malicious]

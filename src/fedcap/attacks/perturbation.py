@@ -14,7 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedcap.attacks.base import Attack
+from fedcap.attacks.base import Attack, View
+from fedcap.matrices import column_blocks
 
 BLOCK = 1 << 16
 SHORT_OF_THE_BOUND = 1 - 1e-6
@@ -45,8 +46,7 @@ def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Geometry:
     products = updates.new_zeros((rows, rows), dtype=torch.float64)
     along = updates.new_zeros(rows, dtype=torch.float64)
     length = updates.new_zeros((), dtype=torch.float64)
-    for start in range(0, columns, BLOCK):
-        block = slice(start, start + BLOCK)
+    for block in column_blocks(columns, BLOCK):
         centred = mean[block].double() - updates[:, block].double()
         direction = perturbation[block].double()
         products += centred @ centred.T
@@ -66,8 +66,9 @@ class PerturbationAttack(Attack):
     def largest_gamma(self, geometry: Geometry) -> Tensor:
         """Return the largest γ ≥ 0 within the bound."""
 
-    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+    def craft(self, view: View) -> Tensor:
         """Return the one vector that all malicious clients send."""
+        updates = view.updates
         std, mean = torch.std_mean(updates, dim=0, correction=0)
         if self.direction == "std":
             perturbation = -std

@@ -1,15 +1,18 @@
-"""Sign flipping (SF): a malicious client sends its honest update with the sign turned, d ← −d."""
+"""Sign flipping (SF): a malicious client sends its honest update with the sign turned, d ← −d.
+
+Reference: Li et al., "FedCAP", ACSAC 2024. Conventions differ: ByzFL's sign flipping sends one vector, minus
+the mean of the honest updates, from every attacker; `ipm` with `epsilon=1` gives that here.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, registry
+from fedcap.attacks.base import Attack, View, registry
 
 
 @registry.register("sign-flipping", "SF")
@@ -19,6 +22,6 @@ class SignFlipping(Attack):
 
     scale: Annotated[float, Field(gt=0)] = 1.0
 
-    def craft(self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None) -> Tensor:
+    def craft(self, view: View) -> Tensor:
         """Return −scale · d for each malicious row d."""
-        return -self.scale * updates[malicious]
+        return -self.scale * view.updates[view.malicious]

@@ -2,50 +2,79 @@
 
 A round, whoever drives it (the simulation here, a federation elsewhere):
 
-    asked    = method.asks(state, ids)                     who must first send a request
-    dispatch = method.dispatch(state, ids, requests)       which models go to whom
-    trained  = method.train(client, received, personal)    on each client
-    state, verdict = method.aggregate(state, dispatch, uploads)
+    asked    = method.asks(state, ids)                       who must first send a request
+    dispatch = method.dispatch(state, ids, requests)         which models go to whom
+    trained  = method.train(client, received, kept)          on each client
+    look     = method.look(state, dispatch, uploads)         what the server sees of the uploads
+    verdict  = judge(look, memory)                           who is removed (`detection`)
+    state    = method.absorb(state, judged)                  what the others' uploads change
 
-The state is a dataclass of tensors, so that any method's state can be written to disk and read back.
+The state is a dataclass of tensors, so that any method's state can be written to disk and read back. `ids`
+are rows of the roster, not identities.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from fedcap.aggregators.base import finite_rows
+from fedcap.detection import Judge, Look, make_judge
+from fedcap.matrices import Rows
 from fedcap.registry import Registry
+from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Network, Trained
 
 S = TypeVar("S")
+Choice = str | dict[str, Any]
+"""A thing's name, or a table of its name and options."""
 
 
-@dataclass(frozen=True)
 class Dispatch:
     """What the server sends: participant n receives the rows `rows[n]` of `models`."""
 
-    ids: Tensor
-    """N client ids, ascending."""
-    models: Tensor
-    """R×D."""
-    rows: Tensor
-    """N×k; all methods but those that send several models, or none, have k = 1."""
-    mixing: Tensor | None = None
-    """N×P, if the models were mixed from a pool of P: how much of each went into whose."""
+    def __init__(
+        self, ids: Tensor, models: Tensor, rows: Tensor, mixing: Tensor | None = None, fresh: bool = False
+    ) -> None:
+        self.ids = ids
+        """N: rows of the roster, ascending."""
+        self._models: Tensor | None = models
+        self.rows = rows
+        """N×k; all methods but those that send several models, or none, have k = 1."""
+        self.mixing = mixing
+        """N×P, if the models were mixed from a pool of P: how much of each went into whose."""
+        self._fresh = fresh
+        """Whether the models were made for this dispatch and are in nobody's state: they may be given away."""
 
-    def received(self, ids: Tensor) -> Tensor:
-        """Return the model that each of the given participants received, as rows."""
+    @classmethod
+    def to_all(cls, ids: Tensor, model: Tensor) -> Dispatch:
+        """Send everybody the same model, D."""
+        return cls(ids, model[None], torch.zeros(len(ids), 1, dtype=torch.long))
+
+    @property
+    def models(self) -> Tensor:
+        """R×D: the models that are sent."""
+        if self._models is None:
+            raise RuntimeError("the models of this dispatch were handed over: a round is closed once")
+        return self._models
+
+    def hand_over(self, ids: Tensor) -> Tensor:
+        """Return the model that each of these participants received, N×D, for the caller to write to.
+
+        If nobody is missing and each had a model made for it alone, they are given away without a copy,
+        and the dispatch has them no more. Otherwise they are copied.
+        """
         at = torch.searchsorted(self.ids, ids)
-        if len(at) == len(self.models) and bool((self.rows[at, 0] == torch.arange(len(at))).all()):
-            return self.models  # nobody is missing: no copy
-        return self.models[self.rows[at, 0].to(self.models.device)]
+        first = self.rows[at, 0]
+        if self._fresh and len(at) == len(self.models) and bool((first == torch.arange(len(at))).all()):
+            given, self._models = self.models, None
+            return given
+        return self.models[first.to(self.models.device)]
 
 
 @dataclass(frozen=True)
@@ -53,7 +82,7 @@ class Uploads:
     """What came back and was admitted: a row per client, in ascending order of ids."""
 
     ids: Tensor
-    """N client ids."""
+    """N: rows of the roster."""
     updates: Tensor
     """N×D."""
     samples: Tensor
@@ -64,6 +93,7 @@ class Uploads:
     """N×e: what else the method asked each client for; finite numbers."""
     root: Tensor | None = None
     """D: the update of the server's own root set, for methods that have one."""
+    round: int = 1
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -80,36 +110,35 @@ class Uploads:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the server found about this round's uploads."""
+class Judged:
+    """A round that was looked at and judged: what was sent, what came back, and whose uploads count."""
 
-    norms: Mapping[int, float]
-    """Length of each client's update as the server judges it."""
-    refused: Mapping[int, str] = field(default_factory=dict)
-    """Clients whose update did not count this round, and why."""
-    removed: Mapping[int, str] = field(default_factory=dict)
-    """Clients who are out for good, and why."""
-    notes: Sequence[str] = ()
-    """What else the server had to do otherwise than asked."""
+    dispatch: Dispatch
+    uploads: Uploads
+    look: Look
+    stay: Tensor
+    """N flags: whose upload counts. The others are removed, suspected, or sent no numbers."""
+    removed: Tensor
+    """Ids of those who are out for good since this round."""
+
+    @cached_property
+    def staying(self) -> Uploads:
+        """The uploads that count; whoever is out was surely one of the malicious, so fewer are assumed."""
+        out = len(self.uploads) - int(self.stay.sum())
+        if not out:
+            return self.uploads
+        left = max(0, self.uploads.malicious - out)
+        return replace(self.uploads.only(self.stay), malicious=left)
 
 
-def norms_by_client(ids: Tensor, updates: Tensor) -> dict[int, float]:
-    """Return the length of each row, by client."""
-    lengths = torch.linalg.vector_norm(updates, dim=1)
-    return dict(zip(ids.tolist(), lengths.tolist(), strict=True))
+@dataclass(frozen=True)
+class Pools:
+    """The models that a server holds of its clients, if it holds any."""
 
-
-def drop_non_finite(uploads: Uploads) -> tuple[Uploads, dict[int, str]]:
-    """Return the rows that are numbers throughout, and a reason for each of the others.
-
-    Those others count among the malicious: so many fewer are assumed among the rest.
-    """
-    finite = finite_rows(uploads.updates).cpu()
-    refused = dict.fromkeys(uploads.ids[~finite].tolist(), "not finite")
-    if not refused:
-        return uploads, refused
-    left = max(0, uploads.malicious - len(refused))
-    return replace(uploads.only(finite), malicious=left), refused
+    ids: Tensor
+    """P: whose they are."""
+    models: Tensor
+    """P×D."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +152,27 @@ class Method(ABC, Generic[S]):
     root_samples: ClassVar[int] = 0
     """How many clean samples, of nobody's data, the server needs for itself."""
 
+    detectors: Choice | tuple[Choice, ...] = ()
+    """Who looks for malicious clients: names of detectors, or tables of names and options."""
+    policy: Choice = "strikes"
+    """How the detectors' accusations lead to removal."""
+
+    def __post_init__(self) -> None:
+        """Build what is named at once, so that a mistake is told at once."""
+        _ = self.judge
+
+    @cached_property
+    def judge(self) -> Judge | None:
+        """The detectors and the policy over them; none if nobody is ever removed."""
+        return make_judge(self._detectors(), self.policy)
+
+    def _detectors(self) -> Sequence[Choice]:
+        return self.detectors if isinstance(self.detectors, tuple) else (self.detectors,)
+
     @property
     def detects(self) -> bool:
         """Whether the server removes clients it finds malicious."""
-        return False
+        return self.judge is not None
 
     @abstractmethod
     def start(self, weights: Tensor, layout: Layout) -> S:
@@ -136,17 +182,33 @@ class Method(ABC, Generic[S]):
         """Return which participants the server must ask for a request first, N flags."""
         return torch.zeros(len(ids), dtype=torch.bool)
 
-    def request_start(self, state: S) -> Tensor:
-        """Return the model from which those asked train their request, and the server its root update."""
-        raise TypeError(f"{type(self).__name__} asks nobody for a request")
+    def request_start(self, state: S) -> Tensor | None:
+        """Return the model, D, from which those asked train their request, and the server its root update."""
+        return None
 
     @abstractmethod
     def dispatch(self, state: S, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
         """Return the models for these participants; `requests` has an update of each one asked."""
 
+    def extra(self, dispatch: Dispatch) -> int:
+        """Return how many numbers each client is asked for besides its update."""
+        return 0
+
+    def look(self, state: S, dispatch: Dispatch, uploads: Uploads) -> Look:
+        """Return what the server sees of the uploads: the updates as they were sent, unless overridden."""
+        return Look(uploads.round, uploads.ids, uploads.updates, Rows(uploads.updates))
+
     @abstractmethod
-    def aggregate(self, state: S, dispatch: Dispatch, uploads: Uploads) -> tuple[S, Verdict]:
-        """Return the state after the round, and what the server found."""
+    def absorb(self, state: S, judged: Judged) -> tuple[S, Sequence[str]]:
+        """Return the state after the round, and notes on what was done otherwise than asked."""
+
+    def global_model(self, state: S) -> Tensor | None:
+        """Return the server's one model for all, D, if it has one."""
+        return None
+
+    def pools(self, state: S) -> Pools | None:
+        """Return the clients' models that the server holds, if it holds any."""
+        return None
 
     def request(self, client: LocalClient, start: Tensor) -> Tensor:
         """On the client: return the update by which it asks for its first model."""
@@ -154,23 +216,23 @@ class Method(ABC, Generic[S]):
         client.fit(learner)
         return learner.weights - start
 
-    def first_personal(self, network: Network) -> Tensor:
+    def first_kept(self, network: Network) -> Tensors:
         """On the client: return what it keeps before it ever trains; the network has the common weights."""
-        return network.weights
+        return {"personal": network.weights}
 
-    def shared(self, client: LocalClient, received: Tensor, personal: Tensor) -> Tensor | None:
+    def shared(self, client: LocalClient, received: Tensor, kept: Tensors) -> Tensor | None:
         """On the client: return the model it has on receipt, before training; none if none came."""
         return received[0] if len(received) else None
 
-    def personal_logits(self, network: Network, personal: Tensor, x: Tensor) -> Tensor:
+    def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
         """On the client: return what its personal model answers to inputs x."""
-        return network.logits(personal, x)
+        return network.logits(kept["personal"], x)
 
-    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
         """On the client: train from the model received; keep what came of it."""
         learner = client.learner(received[0])
         client.fit(learner)
-        return Trained(learner.weights - received[0], learner.weights)
+        return Trained(learner.weights - received[0], {"personal": learner.weights})
 
 
 registry: Registry[Method[object]] = Registry("method", Method, "fedcap.methods")

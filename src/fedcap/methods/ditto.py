@@ -18,6 +18,7 @@ from torch import Tensor
 from fedcap.methods.base import registry
 from fedcap.methods.fedavg import FedAvg
 from fedcap.methods.pair import train_pair
+from fedcap.state import Tensors
 from fedcap.training import LocalClient, Trained
 
 
@@ -29,6 +30,6 @@ class Ditto(FedAvg):
     lambda_: Annotated[float, Field(ge=0)] = 0.1
     """How strongly the personal model is pulled towards the global one."""
 
-    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
         """Train the personal and the shared model in pairs."""
-        return train_pair(client, received[0], personal, self.lambda_)
+        return train_pair(client, received[0], kept, self.lambda_)

@@ -7,32 +7,30 @@ Any aggregation rule may stand in the mean's place. Malicious clients send attac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from torch import Tensor
 
 from fedcap import aggregators
 from fedcap.aggregators import Aggregator
-from fedcap.methods.base import Dispatch, Uploads, Verdict, drop_non_finite, norms_by_client, registry
+from fedcap.methods.base import Choice, Judged, Uploads, registry
 from fedcap.methods.global_model import GlobalModel, GlobalState
 
 FALLBACK = "median"
 """The rule for rounds that have too few rows for the one asked for: it works with any number."""
 
 
-def combine(rule: Aggregator, uploads: Uploads) -> tuple[Tensor | None, Verdict]:
-    """Return the rule's aggregate of the finite rows, none if there are none, and what was found.
+def combine(rule: Aggregator, uploads: Uploads) -> tuple[Tensor | None, Sequence[str]]:
+    """Return the rule's aggregate of the rows, none if there are none, and notes.
 
     A round may have too few rows for the M assumed, or for the rule at all; then M is lowered, or the
-    median takes the rule's place, and the verdict says so.
+    median takes the rule's place, and a note says so.
     """
-    norms = norms_by_client(uploads.ids, uploads.updates)
-    uploads, refused = drop_non_finite(uploads)
     rows, malicious = len(uploads), uploads.malicious
     if not rows:
-        return None, Verdict(norms, refused)
+        return None, ()
     notes = []
     if rule.tolerates(rows) < 0:
         notes.append(f"{rows} rows are too few for {type(rule).__name__}: {FALLBACK} used")
@@ -40,7 +38,7 @@ def combine(rule: Aggregator, uploads: Uploads) -> tuple[Tensor | None, Verdict]
     if malicious > rule.tolerates(rows):
         notes.append(f"{malicious} malicious of {rows} rows assumed, {rule.tolerates(rows)} guarded against")
         malicious = rule.tolerates(rows)
-    return rule(uploads.updates, uploads.samples, malicious), Verdict(norms, refused, notes=notes)
+    return rule(uploads.updates, uploads.samples, malicious), notes
 
 
 @registry.register("fedavg", "fedavg-ft")
@@ -48,19 +46,19 @@ def combine(rule: Aggregator, uploads: Uploads) -> tuple[Tensor | None, Verdict]
 class FedAvg(GlobalModel):
     """One global model, the mean of all clients' (or by another rule); personal reading: FedAvg-FT."""
 
-    rule: str | dict[str, Any] = "mean"
+    rule: Choice = "mean"
     """How updates are aggregated: the name of a rule, or a table of its name and options."""
 
     def __post_init__(self) -> None:
+        """Build the rule at once, so that a mistake in it is told at once."""
+        super().__post_init__()
         _ = self._rule
 
     @cached_property
     def _rule(self) -> Aggregator:
-        return aggregators.chosen(self.rule)
+        return aggregators.registry.build(self.rule)
 
-    def aggregate(
-        self, state: GlobalState, dispatch: Dispatch, uploads: Uploads
-    ) -> tuple[GlobalState, Verdict]:
-        """Move the global model by the aggregate of the finite updates."""
-        step, verdict = combine(self._rule, uploads)
-        return state.moved(step), verdict
+    def absorb(self, state: GlobalState, judged: Judged) -> tuple[GlobalState, Sequence[str]]:
+        """Move the global model by the aggregate of the updates that count."""
+        step, notes = combine(self._rule, judged.staying)
+        return state.moved(step), notes

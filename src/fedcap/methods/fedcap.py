@@ -8,13 +8,12 @@ personalization", ACSAC 2024, Algorithm 1. Each round the server
   2. recovers each client's model from what it received and sent, calibrates it against the global
      model (Eq. 6), and removes for good whoever's calibrated update is longer than `t_norm`.
 
-Three parts can be switched off, as in the paper's ablation (Table IV): `ABLATION` has its five rows.
+Parts can be switched off, as in the paper's ablation (Table IV): `ABLATION` has its five rows.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,21 +21,25 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedcap import detection
+from fedcap.detection import Look
+from fedcap.matrices import Rows, cosines
 from fedcap.methods import equations
-from fedcap.methods.base import Dispatch, Method, Uploads, Verdict, registry
-from fedcap.methods.equations import Rows
+from fedcap.methods.base import Choice, Dispatch, Judged, Method, Pools, Uploads, registry
 from fedcap.methods.pair import train_pair
+from fedcap.registry import as_table
+from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Trained
 
 ABLATION: dict[str, dict[str, Any]] = {
-    "customised": {"calibrate": False, "personalise": False},
+    "customised": {"calibrate": False, "detect": False, "personalise": False},
     "personal": {"customise": False, "calibrate": False, "detect": False},
     "customised + calibrated": {"personalise": False},
-    "customised + personal": {"calibrate": False},
+    "customised + personal": {"calibrate": False, "detect": False},
     "fedcap": {},
 }
-"""The rows of the paper's Table IV, as options; the second, personal training alone, is Ditto."""
-
+"""The rows of the paper's Table IV, as options. Rows without calibration have no detection either, as in the
+paper's own procedure; the second, personal training alone, is Ditto."""
 
 @dataclass(frozen=True)
 class FedCAPState:
@@ -63,6 +66,8 @@ class FedCAP(Method[FedCAPState]):
 
     state_type: ClassVar[type[Any]] = FedCAPState
 
+    detectors: Choice | tuple[Choice, ...] = ("norm",)
+    """Who looks for malicious clients; `norm`, the paper's, has `t_norm` for its limit unless given one."""
     alpha: Annotated[float, Field(ge=0, le=1e4)] = 10.0
     """How sharply likeness decides the mixing weights (Eq. 5)."""
     phi: Annotated[float, Field(ge=0, le=1)] = 0.3
@@ -80,12 +85,16 @@ class FedCAP(Method[FedCAPState]):
     personalise: bool = True
     """Train a personal model beside the shared one; without, it is the shared one after training."""
     detect: bool = True
-    """Remove clients by the length of their updates."""
+    """Remove clients that the detectors find; without, nobody is ever removed."""
 
-    @property
-    def detects(self) -> bool:
-        """Whether clients are removed by the length of their updates."""
-        return self.detect
+    def _detectors(self) -> Sequence[Choice]:
+        """Return the detectors; the paper's takes its limit from `t_norm`."""
+        return [self._with_limit(choice) for choice in super()._detectors()] if self.detect else []
+
+    def _with_limit(self, choice: Choice) -> Choice:
+        table = as_table(choice, "detector")
+        is_norm = detection.registry.resolve(table["name"]) == "norm"
+        return {"limit": self.t_norm, **table} if is_norm else table
 
     def start(self, weights: Tensor, layout: Layout) -> FedCAPState:
         """Start from the common weights, with empty pools."""
@@ -113,64 +122,62 @@ class FedCAP(Method[FedCAPState]):
     def dispatch(self, state: FedCAPState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
         """Send each participant its customised model, or the global one while the pools are empty."""
         if not self.customise or not len(state.ids):
-            rows = torch.zeros(len(ids), 1, dtype=torch.long)
-            return Dispatch(ids, self._global_model(state)[None], rows)
+            return Dispatch.to_all(ids, self.global_model(state))
         own = torch.searchsorted(state.ids, ids).clamp_max(len(state.ids) - 1)
         own = torch.where(state.ids[own] == ids, own, -1)
         weights = equations.mixing_weights(
             self._similarities(state, ids, own, requests), own, self.alpha, self.phi
         )
         models = equations.customised_models(weights, state.models)
-        return Dispatch(ids, models, torch.arange(len(ids))[:, None], weights)
+        return Dispatch(ids, models, torch.arange(len(ids))[:, None], weights, fresh=True)
 
     def _similarities(
         self, state: FedCAPState, ids: Tensor, own: Tensor, requests: Mapping[int, Tensor]
     ) -> Tensor:
-        """Return how like each participant is to each client of the pools, R×N."""
+        """Return how like each participant is to each client of the pools, R×N (Eq. 4)."""
         pool = Rows(state.models, state.model) if self.calibrate else Rows(state.updates)
         columns = slice(*state.compared.tolist())
-        similarities = equations.cosine_similarities(pool, pool, columns)[own]
+        similarities = cosines(pool, pool, columns)[own]
         new = own < 0
         if bool(new.any()):
             asking = Rows(torch.stack([requests[k] for k in ids[new].tolist()]).to(state.models))
-            similarities[new] = equations.cosine_similarities(asking, pool, columns)
+            similarities[new] = cosines(asking, pool, columns)
         return similarities
 
-    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
         """Train the personal model, pulled towards the one received, and the shared one, in pairs."""
         if not self.personalise:
-            return super().train(client, received, personal)
-        return train_pair(client, received[0], personal, self.lambda_)
+            return super().train(client, received, kept)
+        return train_pair(client, received[0], kept, self.lambda_)
 
-    def aggregate(
-        self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads
-    ) -> tuple[FedCAPState, Verdict]:
-        """Recover, calibrate, remove whoever is too long, and keep the others as the next pools."""
-        model = self._global_model(state)
-        mixed = dispatch.mixing is not None  # then each had a model of its own, which nobody needs any more
-        models = equations.recover(dispatch.received(uploads.ids), uploads.updates, in_place=mixed)
-        seen = Rows(models, model) if self.calibrate else Rows(uploads.updates)
-        lengths = seen.norms().cpu()
-        norms = dict(zip(uploads.ids.tolist(), lengths.tolist(), strict=True))
-        out = equations.exceeds(lengths, self.t_norm if self.detect else torch.inf)
-        faults = {
-            client: f"norm {norms[client]:.4g} over {self.t_norm:g}"
-            if math.isfinite(norms[client])
-            else "not finite"
-            for client in uploads.ids[out].tolist()
-        }
-        verdict = Verdict(norms, removed=faults) if self.detect else Verdict(norms, refused=faults)
-        updates = state.updates[:0] if self.calibrate else uploads.updates
-        pools, stay = (uploads.ids, models, updates, uploads.samples), ~out
-        if not bool(stay.any()):  # nobody came through: the last pools stand, without the removed
+    def look(self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads) -> Look:
+        """Recover the clients' models, and see them from this round's global model."""
+        reference = self.global_model(state)
+        recovered = dispatch.hand_over(uploads.ids).add_(uploads.updates)
+        seen = Rows(recovered, reference) if self.calibrate else Rows(uploads.updates)
+        return Look(uploads.round, uploads.ids, uploads.updates, seen, recovered, reference)
+
+    def absorb(self, state: FedCAPState, judged: Judged) -> tuple[FedCAPState, Sequence[str]]:
+        """Keep the recovered models of those who stay as the next pools, if anybody stays."""
+        look, stay = judged.look, judged.stay
+        assert look.recovered is not None
+        assert look.reference is not None
+        if not bool(stay.any()):  # the last pools stand, without the removed
             pools = (state.ids, state.models, state.updates, state.samples)
-            stay = ~torch.isin(state.ids, torch.tensor(list(verdict.removed), dtype=torch.long))
+            stay = ~torch.isin(state.ids, judged.removed)
+        else:
+            updates = state.updates[:0] if self.calibrate else look.updates
+            pools = (look.ids, look.recovered, updates, judged.uploads.samples)
         if not bool(stay.all()):
             pools = tuple(pool[stay] if len(pool) else pool for pool in pools)  # type: ignore[assignment]
-        return FedCAPState(model, *pools, compared=state.compared), verdict
+        return FedCAPState(look.reference, *pools, compared=state.compared), ()
 
-    def _global_model(self, state: FedCAPState) -> Tensor:
+    def global_model(self, state: FedCAPState) -> Tensor:
         """Return this round's global model (Eq. 6), which is last round's while the pools are empty."""
         if not len(state.ids):
             return state.model
         return equations.global_model(state.models, state.samples)
+
+    def pools(self, state: FedCAPState) -> Pools:
+        """Return the recovered models of the last round's participants."""
+        return Pools(state.ids, state.models)

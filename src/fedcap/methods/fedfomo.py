@@ -17,7 +17,7 @@ numbers counts as one that did not help at all, w_n = −1; updates that are not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -26,17 +26,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from fedcap.methods.base import (
-    Dispatch,
-    Method,
-    Uploads,
-    Verdict,
-    drop_non_finite,
-    norms_by_client,
-    registry,
-)
+from fedcap.methods.base import Dispatch, Judged, Method, Pools, registry
 from fedcap.randomness import derive
 from fedcap.samples import Samples
+from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Trained
 
 
@@ -104,11 +97,15 @@ class FedFomo(Method[FomoState]):
         """Send each participant the models it prefers, none of them its own; at first the common weights."""
         known = len(state.ids)
         if not known:
-            return Dispatch(ids, state.start[None], torch.zeros(len(ids), 1, dtype=torch.long))
+            return Dispatch.to_all(ids, state.start)
         others = known - int(torch.isin(ids, state.ids).any())
         count = min(self.models, others)
         rows = [self._choose(state, client, count) for client in ids.tolist()]
         return Dispatch(ids, state.models, torch.stack(rows) if rows else torch.empty(0, count).long())
+
+    def extra(self, dispatch: Dispatch) -> int:
+        """Ask each client how much each of the models it was sent has helped."""
+        return dispatch.rows.shape[1]
 
     def _choose(self, state: FomoState, client: int, count: int) -> Tensor:
         """Return the rows of the models to send to a client."""
@@ -128,39 +125,47 @@ class FedFomo(Method[FomoState]):
         cut = len(samples) - held
         return Samples(samples.x[:cut], samples.y[:cut]), Samples(samples.x[cut:], samples.y[cut:])
 
-    def _weigh(self, client: LocalClient, received: Tensor, personal: Tensor) -> Tensor:
+    def _weigh(self, client: LocalClient, received: Tensor, own: Tensor) -> Tensor:
         """Return how much each model received helps on the client's validation samples."""
         _, held = self._parts(client.samples)
         network = client.network()
         losses = torch.stack(
-            [functional.cross_entropy(network.logits(w, held.x), held.y) for w in (personal, *received)]
+            [functional.cross_entropy(network.logits(w, held.x), held.y) for w in (own, *received)]
         )
-        distances = torch.linalg.vector_norm(received - personal, dim=1)
+        distances = torch.linalg.vector_norm(received - own, dim=1)
         return fomo_weights(losses[0], losses[1:], distances)
 
-    def shared(self, client: LocalClient, received: Tensor, personal: Tensor) -> Tensor | None:
+    def shared(self, client: LocalClient, received: Tensor, kept: Tensors) -> Tensor | None:
         """Return the client's own model, mixed with those that help."""
-        return mix(personal, received, self._weigh(client, received, personal))
+        own = kept["personal"]
+        return mix(own, received, self._weigh(client, received, own))
 
-    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
         """Mix, train from there on all but the validation samples, and say how much each model helped."""
-        weights = self._weigh(client, received, personal)
-        learner = client.learner(mix(personal, received, weights))
+        own = kept["personal"]
+        weights = self._weigh(client, received, own)
+        learner = client.learner(mix(own, received, weights))
         client.fit(learner, samples=self._parts(client.samples)[0])
-        return Trained(learner.weights - personal, learner.weights, extra=weights)
+        return Trained(learner.weights - own, {"personal": learner.weights}, extra=weights)
 
-    def aggregate(self, state: FomoState, dispatch: Dispatch, uploads: Uploads) -> tuple[FomoState, Verdict]:
+    def absorb(self, state: FomoState, judged: Judged) -> tuple[FomoState, Sequence[str]]:
         """Keep the participants' models, and add up what they say has helped."""
-        norms = norms_by_client(uploads.ids, uploads.updates)
-        uploads, refused = drop_non_finite(uploads)
-        ids = torch.unique(torch.cat([state.ids, uploads.ids]))
-        before, now = torch.searchsorted(ids, state.ids), torch.searchsorted(ids, uploads.ids)
+        uploads, dispatch = judged.staying, judged.dispatch
+        left = ~torch.isin(state.ids, judged.removed)
+        there = state.ids[left]
+        ids = torch.unique(torch.cat([there, uploads.ids]))
+        before, now = torch.searchsorted(ids, there), torch.searchsorted(ids, uploads.ids)
         models = state.start.repeat(len(ids), 1)
-        models[before] = state.models
+        models[before] = state.models[left]
         models[now] += uploads.updates
         preferences = torch.zeros(len(ids), len(ids))
-        preferences[before[:, None], before] = state.preferences
+        preferences[before[:, None], before] = state.preferences[left][:, left]
         if len(state.ids) and uploads.extra is not None:
-            sent = before[dispatch.rows[torch.searchsorted(dispatch.ids, uploads.ids)]]
-            preferences[now[:, None], sent] += uploads.extra.cpu()
-        return FomoState(state.start, ids, models, preferences, state.rounds + 1), Verdict(norms, refused)
+            told = torch.zeros(len(uploads), len(state.ids))
+            told.scatter_(1, dispatch.rows[torch.searchsorted(dispatch.ids, uploads.ids)], uploads.extra.cpu())
+            preferences[now[:, None], before] += told[:, left]
+        return FomoState(state.start, ids, models, preferences, state.rounds + 1), ()
+
+    def pools(self, state: FomoState) -> Pools:
+        """Return everybody's last model."""
+        return Pools(state.ids, state.models)

@@ -8,7 +8,7 @@ ICLR 2022. With features z = body(x), every mini-batch moves
 
 where n_c counts the client's training samples of class c; a class it has none of is left out. Body and
 generic head are aggregated as FedAvg's model is, by any rule. The personal head never leaves the client,
-so what a client keeps is its trained model and its head, D + H numbers; the personal model answers
+so a client keeps its trained model, D, and its head, H; the personal model answers
 generic(z) + personal(z).
 
 Malicious clients send attacked updates of body and generic head together; no personal head but their own
@@ -27,6 +27,7 @@ from torch.nn import functional
 from fedcap.methods.base import registry
 from fedcap.methods.fedavg import FedAvg
 from fedcap.registry import InputError, nearest
+from fedcap.state import Tensors
 from fedcap.training import Learner, LocalClient, Network, Trained
 
 
@@ -124,25 +125,24 @@ class FedRoD(FedAvg):
     head: str | None = None
     """The layer at which the head begins, by its name in the model; the last with weights if not given."""
 
-    def first_personal(self, network: Network) -> Tensor:
+    def first_kept(self, network: Network) -> Tensors:
         """Keep the common weights, and a head that starts as the generic one does."""
-        return torch.cat([network.weights, Head(network, self.head).weights])
+        return {"personal": network.weights, "head": Head(network, self.head).weights}
 
-    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
         """Train body, generic head and personal head together."""
         network = client.network()
-        own = personal[received.shape[1] :]
-        learner = TwoHeads(network, received[0], Head(network, self.head), own, client.samples.y)
+        head = Head(network, self.head)
+        learner = TwoHeads(network, received[0], head, kept["head"], client.samples.y)
         client.fit(learner)
-        kept = torch.cat([learner.weights, learner.personal.detach()])
+        kept = {"personal": learner.weights, "head": learner.personal.detach()}
         return Trained(learner.weights - received[0], kept)
 
-    def personal_logits(self, network: Network, personal: Tensor, x: Tensor) -> Tensor:
+    def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
         """Return the sum of both heads' answers."""
-        size = network.layout.size
-        network.load(personal[:size])
+        network.load(kept["personal"])
         network.module.eval()
         with torch.no_grad():
             head = Head(network, self.head)
             generic, features = head.split(x)
-            return generic + head.answer(personal[size:], features)
+            return generic + head.answer(kept["head"], features)

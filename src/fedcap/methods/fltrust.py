@@ -11,6 +11,7 @@ clients send attacked updates; the root set is the server's and nobody attacks i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedcap.aggregators.columns import blocks, distances_to, weighted_sum
-from fedcap.methods.base import Dispatch, Uploads, Verdict, drop_non_finite, norms_by_client, registry
+from fedcap.methods.base import Judged, registry
 from fedcap.methods.global_model import GlobalModel, GlobalState
 from fedcap.registry import InputError
 
@@ -48,14 +49,10 @@ class FLTrust(GlobalModel):
         """Train the root update from the global model."""
         return state.model
 
-    def aggregate(
-        self, state: GlobalState, dispatch: Dispatch, uploads: Uploads
-    ) -> tuple[GlobalState, Verdict]:
+    def absorb(self, state: GlobalState, judged: Judged) -> tuple[GlobalState, Sequence[str]]:
         """Move the global model by the updates that the root update trusts."""
-        root = uploads.root
-        if root is None:
+        uploads = judged.staying
+        if uploads.root is None:
             raise InputError("fltrust needs a root set: data that no client has")
-        norms = norms_by_client(uploads.ids, uploads.updates)
-        uploads, refused = drop_non_finite(uploads)
-        step = trusted_step(uploads.updates, root) if len(uploads) else None
-        return state.moved(step), Verdict(norms, refused)
+        step = trusted_step(uploads.updates, uploads.root) if len(uploads) else None
+        return state.moved(step), ()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from fedcap.methods.base import Dispatch, Method
+from fedcap.detection import Look
+from fedcap.methods.base import Dispatch, Method, Uploads
 from fedcap.training import Layout
 
 
@@ -37,4 +37,13 @@ class GlobalModel(Method[GlobalState]):
 
     def dispatch(self, state: GlobalState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
         """Send everybody the global model."""
-        return Dispatch(ids, state.model[None], torch.zeros(len(ids), 1, dtype=torch.long))
+        return Dispatch.to_all(ids, state.model)
+
+    def look(self, state: GlobalState, dispatch: Dispatch, uploads: Uploads) -> Look:
+        """See the updates as they were sent: all of them start at the global model already."""
+        seen = super().look(state, dispatch, uploads)
+        return replace(seen, reference=state.model)
+
+    def global_model(self, state: GlobalState) -> Tensor:
+        """Return the one model."""
+        return state.model

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedcap.methods.base import Dispatch, Method, Uploads, Verdict, registry
+from fedcap.methods.base import Dispatch, Judged, Method, registry
+from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Trained
 
 
@@ -37,14 +38,12 @@ class Local(Method[LocalState]):
         """Send nothing to anybody."""
         return Dispatch(ids, state.nothing, torch.empty(len(ids), 0, dtype=torch.long))
 
-    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
         """Train on from the client's own model."""
-        learner = client.learner(personal)
+        learner = client.learner(kept["personal"])
         client.fit(learner)
-        return Trained(learner.weights - personal, learner.weights)
+        return Trained(learner.weights - kept["personal"], {"personal": learner.weights})
 
-    def aggregate(
-        self, state: LocalState, dispatch: Dispatch, uploads: Uploads
-    ) -> tuple[LocalState, Verdict]:
+    def absorb(self, state: LocalState, judged: Judged) -> tuple[LocalState, Sequence[str]]:
         """Change nothing."""
-        return state, Verdict({})
+        return state, ()

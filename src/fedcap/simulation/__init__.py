@@ -1,6 +1,7 @@
-"""The round loop, evaluation, checkpoints and the record of a run."""
+"""The round loop, evaluation and checkpoints; an `Experiment` is all settings of a run, and runs it."""
 
-from fedcap.simulation.experiment import Experiment
-from fedcap.simulation.record import Result, RoundRecord
+from fedcap.simulation.experiment import Experiment, load_experiment
+from fedcap.simulation.loop import Observer, Simulation
+from fedcap.training import Crew, make_crew
 
-__all__ = ["Experiment", "Result", "RoundRecord"]
+__all__ = ["Crew", "Experiment", "Observer", "Simulation", "load_experiment", "make_crew"]

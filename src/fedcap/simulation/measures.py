@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from fedcap.simulation.record import Accuracy, ClientAccuracy, Realised, Seconds, finite
+from fedcap.records import Accuracy, ClientAccuracy, Realised, Seconds, finite
 from fedcap.training import Performed
 
 
@@ -54,10 +54,10 @@ def measure_attack(sent: Tensor, malicious: Tensor) -> Realised | None:
     return Realised(*finite([float(length), float(benign), float(cosine)]))
 
 
-def measure_accuracy(found: Mapping[int, Performed], sizes: Sequence[int], shares: bool) -> Accuracy:
+def measure_accuracy(found: Mapping[str, Performed], sizes: Mapping[str, int], shares: bool) -> Accuracy:
     """Turn counts into percent; whoever lacks one of the two models counts with the other."""
     shared, personal = {}, {}
-    for client, done in sorted(found.items()):
+    for client, done in found.items():
         counts = (done.shared_correct, done.personal_correct)
         shared[client], personal[client] = (
             next((count for count in order if count is not None), 0) for order in (counts, counts[::-1])

@@ -1,0 +1,149 @@
+"""What a detector is: from what the server sees of a round, and its own memory, to scores of the clients.
+
+A detector does not remove anybody. It says, for each client, how much speaks against it and from where on
+that is too much; a policy turns such accusations, over rounds, into removals. Both are frozen sets of
+options; what they remember is passed in and out as named tensors, and is saved with the server's state.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fedcap.matrices import Rows, cosines, finite_rows
+from fedcap.registry import Registry
+from fedcap.state import Tensors
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the server sees of a round's uploads, a row per client."""
+
+    round: int
+    ids: Tensor
+    """N: whose rows they are, ascending."""
+    updates: Tensor
+    """N×D: the updates as they were sent."""
+    calibrated: Rows
+    """N×D: the updates as seen from one common point; as they were sent, if the method has none."""
+    recovered: Tensor | None = None
+    """N×D: the clients' models, what each received plus the update it sent, if the method needs them."""
+    reference: Tensor | None = None
+    """D: the common point, the server's global model."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """The length of each calibrated update, N, in double precision."""
+        return self.calibrated.norms().cpu()
+
+    @cached_property
+    def finite(self) -> Tensor:
+        """Which rows can be computed with, N flags: recovered models of finite length, or finite updates."""
+        return finite_rows(self.updates).cpu() if self.recovered is None else self.norms.isfinite()
+
+    @cached_property
+    def likeness(self) -> Tensor:
+        """The cosines between the calibrated updates, N×N."""
+        return cosines(self.calibrated, self.calibrated).cpu()
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a client is accused: which score, its value, the limit it passed, and that in a sentence."""
+
+    score: str
+    value: float
+    limit: float
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number per client; over the limit, or not a number at all, it speaks against the client."""
+
+    name: str
+    values: Tensor
+    """N, in the order of the look's rows."""
+    limit: float
+    sentence: str = "{name} {value:.4g} over {limit:g}"
+    """How the accusation reads; `name`, `value` and `limit` are filled in."""
+
+    @property
+    def accused(self) -> Tensor:
+        """Who is over the limit, N flags."""
+        return ~((self.values <= self.limit) & self.values.isfinite())
+
+    def reason(self, row: int) -> Reason:
+        """Return why the client of a row is accused."""
+        value = float(self.values[row])
+        said = "not finite"
+        if math.isfinite(value):
+            said = self.sentence.format(name=self.name, value=value, limit=self.limit)
+        return Reason(self.name, value, self.limit, said)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found about a round's uploads; clients are rows of the roster."""
+
+    scores: Sequence[Score] = ()
+    removed: Mapping[int, Reason] = field(default_factory=dict)
+    """Who is out for good, and why."""
+    suspected: Mapping[int, Reason] = field(default_factory=dict)
+    """Who is accused and not removed: what they sent does not count in this round."""
+
+
+@dataclass(frozen=True)
+class Detector(ABC):
+    """Gives every client of a round one or several scores; options are the fields of its dataclass."""
+
+    def start(self) -> Tensors:
+        """Return its memory before the first round; most detectors need none."""
+        return {}
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """The limits of its scores by name, if they are fixed: an attacker may know them."""
+        return {}
+
+    @abstractmethod
+    def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
+        """Return the scores of a round, and the memory after it."""
+
+
+@dataclass(frozen=True)
+class Policy(ABC):
+    """Decides, over rounds, which of the accused are removed."""
+
+    def start(self) -> Tensors:
+        """Return its memory before the first round."""
+        return {}
+
+    @abstractmethod
+    def decide(
+        self, accused: Mapping[int, Reason], look: Look, memory: Tensors
+    ) -> tuple[Mapping[int, Reason], Tensors]:
+        """Return who is removed, and why, and the memory after the round."""
+
+
+registry: Registry[Detector] = Registry("detector", Detector, "fedcap.detection")
+policies: Registry[Policy] = Registry("policy", Policy, "fedcap.detection")
+
+
+def count_by_id(ids: Tensor, counts: Tensor, more: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return the ids that have been counted, ascending, and their counts, with one more for each of `more`."""
+    new = torch.tensor(sorted(more), dtype=torch.long)
+    all_ids = torch.unique(torch.cat([ids, new]))
+    total = torch.zeros(len(all_ids), dtype=torch.long)
+    total[torch.searchsorted(all_ids, ids)] += counts
+    total[torch.searchsorted(all_ids, new)] += 1
+    return all_ids, total

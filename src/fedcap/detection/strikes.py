@@ -1,0 +1,41 @@
+"""Strikes: a client is removed once it has been accused in a number of rounds.
+
+With one strike, the default, the first accusation removes it: the paper's policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from fedcap.detection.base import Look, Policy, Reason, count_by_id, policies
+from fedcap.state import Tensors
+
+
+@policies.register("strikes")
+@dataclass(frozen=True)
+class Strikes(Policy):
+    """Remove whoever has been accused in so many rounds; at once, by default."""
+
+    strikes: Annotated[int, Field(ge=1)] = 1
+    """How many rounds' accusations it takes."""
+
+    def start(self) -> Tensors:
+        """Start with nobody accused."""
+        none = torch.empty(0, dtype=torch.long)
+        return {"ids": none, "counts": none}
+
+    def decide(
+        self, accused: Mapping[int, Reason], look: Look, memory: Tensors
+    ) -> tuple[Mapping[int, Reason], Tensors]:
+        """Count this round's accusations, and remove whoever has enough."""
+        if not accused:
+            return {}, memory
+        ids, counts = count_by_id(memory["ids"], memory["counts"], list(accused))
+        guilty = set(ids[counts >= self.strikes].tolist())
+        removed = {client: reason for client, reason in accused.items() if client in guilty}
+        return removed, {"ids": ids, "counts": counts}

@@ -1,0 +1,96 @@
+"""The malicious clients of a simulation: who they are, what they train on, and what they send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fedcap.attacks import Attack, ServerView, View
+from fedcap.methods.server import Server
+from fedcap.randomness import derive
+from fedcap.records import Realised
+from fedcap.samples import Samples
+from fedcap.simulation.measures import measure_attack
+from fedcap.state import Tensors
+
+
+class Adversary:
+    """An attack, the clients that carry it out, and what it remembers; nobody, if there is no attack."""
+
+    def __init__(self, attack: Attack | None, clients: frozenset[str], seed: int) -> None:
+        self.attack = attack
+        self.clients = clients
+        self._seed = seed
+        self._memory: Tensors = {}
+
+    def __contains__(self, client: str) -> bool:
+        return client in self.clients
+
+    @property
+    def idle(self) -> bool:
+        """Whether malicious clients need not train, since nobody looks at their honest update."""
+        return self.attack is not None and not self.attack.uses_honest_updates
+
+    def training_data(self, client: str, samples: Samples, classes: int) -> Samples:
+        """Return what a client trains on; an attack may poison a malicious one's."""
+        if self.attack is None or client not in self.clients:
+            return samples
+        return self.attack.poison(samples, classes, derive(self._seed, "poison", client))
+
+    def strike(
+        self,
+        clients: Sequence[str],
+        updates: Tensor,
+        models: Tensor,
+        rows: Tensor,
+        server: Server,
+        request: bool = False,
+    ) -> tuple[Tensor, Realised | None]:
+        """Return the rows as sent, N×D, and what the attack came to; `models[rows]` is what each was sent."""
+        malicious = torch.tensor([client in self.clients for client in clients], dtype=torch.bool)
+        if self.attack is None or not malicious.any():
+            return updates, None
+        number = server.round + 1
+        malicious = malicious.to(updates.device)
+        crafted = self.attack.strike(
+            View(
+                updates,
+                malicious,
+                derive(self._seed, "attack request" if request else "attack", number),
+                number,
+                request,
+                tuple(clients),
+                models,
+                rows,
+                self._memory,
+                lambda: _look_at(server),
+            )
+        )
+        self._memory = crafted.memory
+        return crafted.rows, measure_attack(crafted.rows, malicious)
+
+    def on_the_wire(self, client: str, row: Tensor) -> object:
+        """Return what a client sends for its row: the row, unless it is malicious and sends rubbish."""
+        return row if self.attack is None or client not in self.clients else self.attack.wire(row)
+
+    def claim(self, client: str, samples: int) -> int:
+        """Return how many samples a client says it has."""
+        if self.attack is None or client not in self.clients:
+            return samples
+        return self.attack.claim or samples
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what the attack remembers."""
+        return dict(self._memory)
+
+    def restore(self, tensors: Tensors) -> None:
+        """Go back to what `tensors` returned."""
+        self._memory = dict(tensors)
+
+
+def _look_at(server: Server) -> ServerView:
+    clients, models = server.pools or ((), None)
+    limits: Mapping[str, float] = server.limits
+    return ServerView(server.global_model, clients, models, limits)

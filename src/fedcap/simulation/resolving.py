@@ -1,0 +1,50 @@
+"""From what a user gave to all settings: laid over what the data set suggests and the method's presets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedcap import attacks, data, methods
+from fedcap.records import overlay
+from fedcap.registry import as_table, nearest, validation_message
+from fedcap.simulation.presets import preset
+from fedcap.training import SGD
+
+UNLESS_GIVEN = {"dataset": {"name": "digits"}, "method": {"name": "fedcap"}, "attack": {"name": "none"}}
+
+
+def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with names resolved and defaults filled in; what was given stands over them."""
+    tables = {key: value for key, value in given.items() if key not in UNLESS_GIVEN or value is not None}
+    if "dataset" in tables:
+        tables["dataset"] = data.table(tables["dataset"])
+    settings = overlay(UNLESS_GIVEN, tables)
+    for key in UNLESS_GIVEN:
+        settings[key] = as_table(settings[key], key)
+    dataset, method, attack = (settings[key] for key in UNLESS_GIVEN)
+    source: Any = data.registry.get(dataset["name"])
+    suggested = source.suggest(dataset)
+    dataset = overlay(suggested.pop("dataset", {}), dataset)
+    dataset["name"] = data.registry.resolve(dataset["name"])
+    method["name"] = methods.registry.resolve(method["name"])
+    set_up = dataset.get("like") or dataset["name"]
+    method = {**preset(data.registry.resolve(set_up), method["name"]), **method}
+    if attack["name"].lower() != "none":
+        attack["name"] = attacks.registry.resolve(attack["name"])
+    else:
+        attack["name"] = "none"
+    return overlay(suggested, settings) | {"dataset": dataset, "method": method, "attack": attack}
+
+
+def explain(error: ValidationError, known: Iterable[str]) -> str:
+    """Return what is wrong with the settings in one line; an unknown one with the nearest that there are."""
+    first = error.errors()[0]
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        *place, key = (str(part) for part in first["loc"])
+        there = [field.name for field in fields(SGD)] if place else known
+        return f"unknown setting {'.'.join([*place, key])!r}: {nearest(key, there)}"
+    return validation_message(error)

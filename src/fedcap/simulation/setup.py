@@ -1,0 +1,230 @@
+"""All settings of a run, checked, and the things they name, built.
+
+Things that have options of their own are written as a name, or as a table: `method={"name": "fedcap",
+"alpha": 5}`. What is not given is what the data set suggests, and the presets for the method on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache, cached_property
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from fedcap import attacks, data, methods, models
+from fedcap.data import FederatedData, partitions
+from fedcap.randomness import derive
+from fedcap.records import Named, digest
+from fedcap.registry import InputError, as_table, nearest, source_digest
+from fedcap.simulation.resolving import explain, resolve
+from fedcap.training import SGD
+
+COMPUTES = 2
+"""Goes up when the same settings give other results than before: part of every digest."""
+
+def _as_names(clients: Any) -> Any:
+    return [str(client) for client in clients] if isinstance(clients, list | tuple) else clients
+
+
+class AttackChoice(Named):
+    """An attack, and which clients are malicious."""
+
+    clients: Annotated[tuple[str, ...] | None, BeforeValidator(_as_names)] = None
+    """The malicious clients, if they are named rather than drawn."""
+
+
+class Setup(BaseModel):
+    """All settings of one run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: Named
+    model: str | None = None
+    method: Named
+    attack: AttackChoice
+    malicious: Annotated[float, Field(ge=0)] = 0.3
+    """Share of the clients that are malicious, if there is an attack."""
+    assumed: Annotated[float, Field(ge=0, lt=0.5)] | None = None
+    """Share of the participants that the server assumes to be malicious; if not given, as many as there
+    are: `malicious` under an attack, none without. Rules that need a number M take it from this."""
+    participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    rounds: Annotated[int, Field(ge=1)] = 100
+    seed: Annotated[int, Field(ge=0)] = 0
+    training: SGD = SGD()
+    eval_every: Annotated[int, Field(ge=1)] = 1
+    checkpoint_every: Annotated[int, Field(ge=1)] = 1
+    workers: Annotated[int, Field(ge=1)] | None = None
+    device: str = "cpu"
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise InputError(explain(error, type(self).model_fields)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Lay what is given over what its data set and its method suggest."""
+        return resolve(given)
+
+    @model_validator(mode="after")
+    def _check(self) -> Setup:
+        """Build every named thing once, so that a mistake is told before anything starts."""
+        if self.malicious >= 0.5:
+            raise InputError(
+                f"malicious share {self.malicious:g} refused: no defence can tell which side is honest"
+                " once half of the clients lie; use a share below 0.5"
+            )
+        _ = self.trainer, self.source, self.partition, self.adversary
+        if self.model_name.startswith("__main__:") and self.workers != 1:
+            raise InputError(
+                f"model {self.model_name!r} is defined where worker processes cannot find it: put it into a"
+                " module of its own, or train in this process with workers=1"
+            )
+        try:
+            usable = torch.empty(0, device=self.device).device.type != "meta"
+        except (RuntimeError, AssertionError):
+            usable = False
+        if not usable:
+            raise InputError(f"device {self.device!r} is not available here")
+        return self
+
+    @cached_property
+    def trainer(self) -> methods.Method[Any]:
+        """The method."""
+        return methods.make(self.method.name, **self.method.options)
+
+    @cached_property
+    def source(self) -> data.Source:
+        """The data set, not loaded yet."""
+        return data.make(self.dataset.name, **self.dataset.options)
+
+    @property
+    def _partition_choice(self) -> dict[str, Any]:
+        """The partition's name and options; options without a name belong to the usual one."""
+        chosen, usual = self.source.partition, type(self.source).partition
+        if isinstance(chosen, Mapping) and "name" not in chosen and usual is not None:
+            return {**as_table(usual, "partition"), **chosen}
+        return as_table(chosen, "partition")
+
+    @cached_property
+    def partition(self) -> partitions.Partition:
+        """How the data set is dealt out."""
+        options = self._partition_choice
+        name = partitions.registry.resolve(options.pop("name"))
+        if name == "groups":
+            options = {**self.source.groups, **options}
+        return partitions.make(name, **options)
+
+    @cached_property
+    def adversary(self) -> attacks.Attack | None:
+        """The attack, if there is one."""
+        if self.attack.name == "none":
+            if self.attack.clients is not None or self.attack.options:
+                raise InputError("the attack has settings but no name: give --attack NAME")
+            return None
+        known = [*attacks.registry.options(self.attack.name), "clients"]
+        for key in self.attack.options:
+            if key not in known:
+                raise InputError(f"attack {self.attack.name!r} has no option {key!r}: {nearest(key, known)}")
+        return attacks.make(self.attack.name, **self.attack.options)
+
+    @property
+    def assumed_malicious(self) -> float:
+        """The share of the participants that the server assumes to be malicious."""
+        if self.assumed is not None:
+            return self.assumed
+        return 0.0 if self.adversary is None else self.malicious
+
+    @property
+    def model_name(self) -> str:
+        """The network: as given, or the one made for the data set."""
+        return models.registry.resolve(self.model or self.source.model)
+
+    @property
+    def dataset_name(self) -> str:
+        """What to call the data set: its name, or that of the user's file."""
+        return self.source.label or self.dataset.name
+
+    def load_data(self) -> FederatedData:
+        """Load the data set and deal it out."""
+        source = self.source
+        dataset = source.load()
+        for note in dataset.notes:
+            _tell(note)
+        return source.prepare(
+            data.federate(
+                dataset,
+                self.partition,
+                source.clients,
+                None if source.samples == "all" else source.samples,
+                source.train_share,
+                self.seed,
+                root=self.trainer.root_samples,
+            )
+        )
+
+    def attackers(self, clients: tuple[str, ...]) -> frozenset[str]:
+        """Return who of the clients is malicious: those named, or a draw by the seed."""
+        if self.adversary is None:
+            return frozenset()
+        if self.attack.clients is not None:
+            chosen = frozenset(self.attack.clients)
+            for client in sorted(chosen - set(clients)):
+                raise InputError(f"attack.clients names client {client!r}: {nearest(client, clients)}")
+            if 2 * len(chosen) >= len(clients):
+                raise InputError(
+                    f"attack.clients names {len(chosen)} of {len(clients)}: a majority must be honest"
+                )
+            return chosen
+        count = int(self.malicious * len(clients) + 1e-9)
+        drawn = torch.randperm(len(clients), generator=derive(self.seed, "roster"))[:count]
+        return frozenset(clients[row] for row in drawn.tolist())
+
+    def settings(self) -> dict[str, Any]:
+        """Return every setting as plain values, with all options resolved."""
+        partition = partitions.registry.resolve(self._partition_choice["name"])
+        attack = {} if self.adversary is None else asdict(self.adversary)
+        settings = {
+            **self.model_dump(exclude={"dataset", "method", "attack"}),
+            "model": self.model_name,
+            "dataset": {
+                "name": self.dataset.name,
+                **self.source.settings(),
+                "partition": {"name": partition, **asdict(self.partition)},
+            },
+            "method": {"name": self.method.name, **asdict(self.trainer)},
+            "attack": {"name": self.attack.name, "clients": self.attack.clients, **attack},
+        }
+        return _without_none(settings)
+
+    def digest(self) -> str:
+        """Return a hash of everything that decides the result: the name of this run among all others.
+
+        It covers the settings, the content of the data (not where it lies), the code of things of one's own
+        (`module:name`), and the version of what is computed. It does not cover the number of workers.
+        """
+        settings = self.settings()
+        settings["dataset"].pop("path", None)
+        named_things = (self.model_name, self.method.name, self.attack.name, self.dataset.name)
+        own = [source_digest(name) for name in named_things if ":" in name]
+        return digest(settings, str(COMPUTES), self.source.fingerprint(), *own)
+
+
+@cache
+def _tell(note: str) -> None:
+    """Log what the user should know, once."""
+    logging.getLogger("fedcap").warning(note)
+
+
+def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in settings.items()
+        if value is not None
+    }
