@@ -41,7 +41,7 @@ class RunDirectory:
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> Self:
-        """Create the directory, take it for this process alone, and remove half-written files of a killed one."""
+        """Create the directory, lock it for this process alone, and remove what a killed one half wrote."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / LOCK, "w")
