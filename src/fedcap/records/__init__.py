@@ -1,0 +1,67 @@
+"""What a run leaves behind and how it is read: settings, provenance, rounds, result, tables.
+
+Nothing here needs torch. Clients are named by strings.
+"""
+
+from fedcap.records.directory import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, RunDirectory
+from fedcap.records.provenance import Provenance
+from fedcap.records.result import ClientResult, Removal, Result, removals, summarise
+from fedcap.records.rounds import (
+    Accuracy,
+    ClientAccuracy,
+    Reading,
+    Realised,
+    Reason,
+    RoundRecord,
+    Seconds,
+    finite,
+)
+from fedcap.records.run import Run, read
+from fedcap.records.settings import (
+    FREE_TO_CHANGE,
+    Named,
+    Settings,
+    digest,
+    identity,
+    overlay,
+    to_table,
+)
+from fedcap.records.tables import Table, markdown, summary_table
+from fedcap.records.toml import read_toml, to_toml
+
+__all__ = [
+    "CHECKPOINT",
+    "CONFIG",
+    "FREE_TO_CHANGE",
+    "PROVENANCE",
+    "RESULT",
+    "ROUNDS",
+    "Accuracy",
+    "ClientAccuracy",
+    "ClientResult",
+    "Named",
+    "Provenance",
+    "Reading",
+    "Realised",
+    "Reason",
+    "Removal",
+    "Result",
+    "RoundRecord",
+    "Run",
+    "RunDirectory",
+    "Seconds",
+    "Settings",
+    "Table",
+    "digest",
+    "finite",
+    "identity",
+    "markdown",
+    "overlay",
+    "read",
+    "read_toml",
+    "removals",
+    "summarise",
+    "summary_table",
+    "to_table",
+    "to_toml",
+]

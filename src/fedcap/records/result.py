@@ -1,0 +1,148 @@
+"""What a run came to: a pure function of its records, of its clients and of who was malicious.
+
+So a run that was interrupted, or one whose files are all that is left, gives the same result as one that
+went through.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from pydantic import TypeAdapter
+
+from fedcap.records.rounds import RoundRecord, finite
+
+GOAL = 80.0
+"""The accuracy, in percent, that the paper's R2Acc counts the rounds to."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """When and why a client was removed."""
+
+    round: int
+    reason: str
+    """A sentence."""
+    score: str
+    value: float | None
+    """None if it was not finite."""
+    limit: float | None
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """What became of one client."""
+
+    id: str
+    malicious: bool
+    shared: float | None
+    personal: float | None
+    """Test accuracies of the last round, in percent; malicious clients have none."""
+    removed: Removal | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to. Accuracies and rates are in percent."""
+
+    tacc: float
+    """Test accuracy of the benign clients in the last round: the better of the two readings."""
+    tacc_shared: float | None
+    tacc_personal: float
+    tacc_worst_client: float
+    dacc: float | None
+    """Share of clients rightly kept or rightly removed; null without attack or detection."""
+    fpr: float | None
+    """Share of benign clients removed; null without detection."""
+    fnr: float | None
+    """Share of malicious clients not removed; null without attack or detection."""
+    rounds_to_removal: float | None
+    """Mean round in which the removed attackers were removed."""
+    rounds_to_80: int | None
+    """First evaluated round that reached 80 percent: the paper's R2Acc."""
+    rounds: int
+    diverged: bool
+    seconds: float
+    seconds_server: float
+    bytes_per_round: float
+    removed: Mapping[str, Removal]
+    clients: Sequence[ClientResult]
+    history: Sequence[RoundRecord]
+
+    def to_json(self) -> str:
+        """Return the result, without the rounds' history, as indented JSON."""
+        content = asdict(self)
+        del content["history"]
+        return json.dumps(finite(content), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str, history: Sequence[RoundRecord]) -> Result:
+        """Read a result back, with its rounds' records."""
+        return _RESULT.validate_python(json.loads(text) | {"history": history})
+
+
+_RESULT: TypeAdapter[Result] = TypeAdapter(Result)
+
+
+def removals(history: Sequence[RoundRecord]) -> dict[str, Removal]:
+    """Return who was removed, when and why."""
+    return {
+        client: Removal(record.round, reason.sentence, reason.score, reason.value, reason.limit)
+        for record in history
+        for client, reason in record.removed.items()
+    }
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def summarise(
+    history: Sequence[RoundRecord], clients: Sequence[str], malicious: Collection[str], detects: bool
+) -> Result:
+    """Return the result of a run, given its records, its clients, who was malicious and if it detects."""
+    accuracy = history[-1].accuracy if history else None
+    if accuracy is None:
+        raise ValueError("the last round was not evaluated")
+    attackers, removed = frozenset(malicious), removals(history)
+    caught = removed.keys() & attackers
+    wrongly = removed.keys() - attackers
+    missed = attackers - removed.keys()
+    count, tested = len(clients), accuracy.clients
+    return Result(
+        tacc=accuracy.best,
+        tacc_shared=accuracy.shared,
+        tacc_personal=accuracy.personal,
+        tacc_worst_client=accuracy.worst_client,
+        dacc=_percent(count - len(wrongly) - len(missed), count) if detects and attackers else None,
+        fpr=_percent(len(wrongly), count - len(attackers)) if detects else None,
+        fnr=_percent(len(missed), len(attackers)) if detects else None,
+        rounds_to_removal=sum(removed[client].round for client in caught) / len(caught) if caught else None,
+        rounds_to_80=next((r.round for r in history if r.accuracy and r.accuracy.best >= GOAL), None),
+        rounds=len(history),
+        diverged=has_diverged(history),
+        seconds=sum(record.seconds.total for record in history),
+        seconds_server=sum(record.seconds.server for record in history),
+        bytes_per_round=sum(record.bytes for record in history) / len(history),
+        removed=removed,
+        clients=[
+            ClientResult(
+                client,
+                client in attackers,
+                tested[client].shared if client in tested else None,
+                tested[client].personal if client in tested else None,
+                removed.get(client),
+            )
+            for client in clients
+        ],
+        history=history,
+    )
+
+
+def has_diverged(history: Sequence[RoundRecord]) -> bool:
+    """Whether benign clients could not train in the last round, or could not and were removed for it."""
+    removed = removals(history).keys()
+    last = history[-1:]
+    return any(record.diverged for record in last) or any(removed & set(r.diverged) for r in history)

@@ -1,0 +1,145 @@
+"""The record of a round: who took part, how accurate the clients are, what the server saw and did.
+
+Clients are named by strings. Accuracies are in percent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+Reading = Literal["shared", "personal"]
+
+
+@dataclass(frozen=True)
+class ClientAccuracy:
+    """One benign client's test accuracy in percent, with the model it receives and with its own."""
+
+    shared: float | None
+    personal: float
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Test accuracy over all benign clients' samples, in percent."""
+
+    shared: float | None
+    """With the model each client receives, before it trains; none if nothing is shared."""
+    personal: float
+    """With the model each client has after training."""
+    clients: Mapping[str, ClientAccuracy]
+
+    @property
+    def reading(self) -> Reading:
+        """Which of the two is better."""
+        return "personal" if self.shared is None or self.personal >= self.shared else "shared"
+
+    @property
+    def best(self) -> float:
+        """The better of the two: the headline figure."""
+        return self.personal if self.shared is None else max(self.shared, self.personal)
+
+    @property
+    def worst_client(self) -> float:
+        """The accuracy of the worst-off benign client, in the better reading."""
+        shared = self.reading == "shared"
+        return min((c.shared or 0.0) if shared else c.personal for c in self.clients.values())
+
+
+@dataclass(frozen=True)
+class Realised:
+    """What an attack came to: the malicious rows against the mean of the benign ones."""
+
+    length: float | None
+    """Mean length of the malicious rows."""
+    benign_length: float | None
+    """Length of the benign mean."""
+    cosine: float | None
+    """Mean cosine between the two."""
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What a round cost, in seconds on the clock, by part."""
+
+    train: float = 0.0
+    evaluate: float = 0.0
+    attack: float = 0.0
+    server: float = 0.0
+    total: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a client was removed: which score was over which limit, and the same in a sentence."""
+
+    score: str
+    value: float | None
+    """None if it was not finite."""
+    limit: float | None
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """All that is known of one round; a line of rounds.jsonl."""
+
+    round: int
+    participants: Sequence[str]
+    asked: Sequence[str]
+    """Those who were asked for a request before they were given a model."""
+    accuracy: Accuracy | None
+    """None in rounds without evaluation."""
+    scores: Mapping[str, Mapping[str, float | None]]
+    """By score, such as "norm", what each client's update was given; null if it is not finite."""
+    limits: Mapping[str, float | None]
+    """By score, the limit of this round."""
+    weights_entropy: float | None
+    """Mean entropy, in nats, of the weights from which the models were mixed."""
+    refused: Mapping[str, str]
+    bounded: Mapping[str, str]
+    removed: Mapping[str, Reason]
+    attack: Realised | None
+    diverged: Sequence[str]
+    """Benign clients who could not train: what they sent or kept was not finite."""
+    bytes: int
+    """Sent to and by the clients."""
+    seconds: Seconds
+    notes: Sequence[str] = field(default_factory=list)
+    """What the server had to do otherwise than asked: a smaller M, another rule."""
+
+    @property
+    def norms(self) -> Mapping[str, float | None]:
+        """Length of each client's update as the server judged it; empty if it did not look."""
+        return self.scores.get("norm", {})
+
+    def to_json(self) -> str:
+        """Return the record as one line."""
+        return json.dumps(finite(asdict(self)), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> RoundRecord:
+        """Read a record back."""
+        return _ROUND.validate_json(line)
+
+
+_ROUND: TypeAdapter[RoundRecord] = TypeAdapter(RoundRecord)
+
+
+def finite(value: Any) -> Any:
+    """Return a structure with every number that JSON cannot hold replaced by null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value

@@ -1,0 +1,107 @@
+"""A run's settings as they are written down, and what makes two runs the same.
+
+`Settings` is a resolved config.toml, read and nothing built of it: a run that used a GPU can be read where
+there is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+FREE_TO_CHANGE = ("workers", "checkpoint_every")
+"""Settings on which no result depends: a resumed run may have others than when it began."""
+
+
+class Named(BaseModel):
+    """The name of a thing, and its options; a name alone is short for a table with that name."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return to_table(value)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was given besides the name."""
+        return dict(self.model_extra or {})
+
+
+def to_table(value: Any) -> Any:
+    """Return a name or a `Named` as a table of name and options, and anything else as it is.
+
+    `fedcap.registry.as_table` is its strict sister, which refuses anything else.
+    """
+    if isinstance(value, Named):
+        return dict(value)
+    return {"name": value} if isinstance(value, str) else value
+
+
+def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with those of `top` laid over those of `base`.
+
+    Options laid over a name belong to it; a name laid over anything replaces it, options and all.
+    """
+    merged = dict(base)
+    for key, value in top.items():
+        below: Any = merged.get(key)
+        if key != "name" and isinstance(below, str) and isinstance(value, Mapping):
+            below = to_table(below)
+        elif isinstance(below, Mapping) and "name" in below:
+            value = to_table(value)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            same = _plain(value.get("name", below.get("name"))) == _plain(below.get("name"))
+            value = overlay(below, value) if same else value
+        merged[key] = value
+    return merged
+
+
+def _plain(name: object) -> object:
+    return name.lower().replace("_", "-") if isinstance(name, str) else name
+
+
+class Settings(BaseModel):
+    """Every setting of one run, with all options resolved; settings not known here are kept as they are."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    dataset: Named
+    model: str
+    method: Named
+    attack: Named
+    malicious: float
+    participation: float
+    rounds: int
+    seed: int
+    training: dict[str, Any]
+    eval_every: int
+    checkpoint_every: int
+    workers: int | None = None
+    device: str
+
+    @property
+    def dataset_name(self) -> str:
+        """What to call the data set: its name, or that of the user's file or folder."""
+        path = self.dataset.options.get("path")
+        return Path(path).name.removesuffix(".npz") if path else self.dataset.name
+
+
+def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings on which results depend, as plain JSON values."""
+    kept = {key: value for key, value in settings.items() if key not in FREE_TO_CHANGE}
+    return json.loads(json.dumps(kept))  # type: ignore[no-any-return]
+
+
+def digest(settings: Mapping[str, Any], *more: str) -> str:
+    """Return the SHA-256, in hex, of the settings' identity and of whatever else results depend on."""
+    content = json.dumps([identity(settings), *more], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()

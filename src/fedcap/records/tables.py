@@ -1,0 +1,106 @@
+"""Tables of plain values, as text, as Markdown and for JSON; and the table that sums up runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedcap.records.result import has_diverged, removals
+from fedcap.records.run import Run
+
+Value = str | bool | int | float | None
+
+DIVERGED_NOTE = "† diverged: the model is no longer numbers."
+SUMMARY_COLUMNS = (
+    "data set",
+    "method",
+    "attack",
+    "seed",
+    "rounds",
+    "accuracy",
+    "shared",
+    "personal",
+    "worst client",
+    "attackers",
+    "attackers removed",
+    "honest removed",
+    "diverged",
+)
+SUMMARY_NOTE = (
+    "Accuracy in percent on the honest clients' own test samples, in the last round that was evaluated: the "
+    "better of shared (with the model a client receives) and personal (with its own)."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of values under columns, with a title above them and notes below."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+    title: str = ""
+    notes: Sequence[str] = ()
+
+    def cells(self) -> list[list[str]]:
+        """Return the rows as text."""
+        return [[_text(value) for value in row] for row in self.rows]
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, between its title and its notes."""
+        title = [f"{self.title}."] if self.title else []
+        return "\n\n".join([*title, markdown(self.columns, self.cells()), *self.notes])
+
+    def dicts(self) -> list[dict[str, Value]]:
+        """Return a mapping of column to value for each row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def _text(value: Value) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "†" if value else ""
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def markdown(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table: the first column to the left, the others to the right."""
+    rule = ["---", *["---:"] * (len(columns) - 1)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [columns, rule, *lines])
+
+
+def summary_table(runs: Sequence[Run]) -> Table:
+    """Return a line for each run: what it was, how accurate its clients are, and who was removed."""
+    rows = [_summary_row(run) for run in runs]
+    diverged = any(row[-1] for row in rows)
+    return Table(SUMMARY_COLUMNS, rows, notes=[SUMMARY_NOTE, *[DIVERGED_NOTE] * diverged])
+
+
+def _summary_row(run: Run) -> list[Value]:
+    settings = run.settings
+    played = len(run.rounds)
+    accuracy = next((r.accuracy for r in reversed(run.rounds) if r.accuracy is not None), None)
+    figures: list[Value] = [None] * 4
+    if accuracy is not None:
+        figures = [accuracy.best, accuracy.shared, accuracy.personal, accuracy.worst_client]
+    return [
+        settings.dataset_name,
+        settings.method.name,
+        settings.attack.name,
+        settings.seed,
+        played if run.result else f"{played} of {settings.rounds}",
+        *figures,
+        *_removed(run),
+        has_diverged(run.rounds),
+    ]
+
+
+def _removed(run: Run) -> list[Value]:
+    """Return how many attackers there are, and how many of them and of the honest clients were removed.
+
+    The last two are none where nobody looks for attackers; an unfinished run looks if it has limits.
+    """
+    attackers, removed = set(run.provenance.malicious), removals(run.rounds).keys()
+    looks = run.result.fpr is not None if run.result else any(record.limits for record in run.rounds)
+    found = [len(removed & attackers), len(removed - attackers)]
+    return [len(attackers), *(found if looks else [None, None])]
