@@ -1,24 +1,30 @@
-"""Local training on flat weight vectors, and the pool of workers that trains many clients."""
+"""Local training on flat weight vectors: one client at a bench, and the crew that trains many."""
 
-from fedcap.training.bench import Bench, Job, LocalClient, Performed, Trained, Trainer
+from fedcap.training.bench import Bench, Job, Performed, Work
+from fedcap.training.client import LocalClient, LocalData, Trained, Trainer
+from fedcap.training.crew import Crew, Outcome, WorkerError, available_cores, make_crew, single_thread
 from fedcap.training.fit import SGD, Learner, fit
 from fedcap.training.network import Layout, Network, fresh_network
-from fedcap.training.pool import Pool, make_pool, single_thread
 
 __all__ = [
     "SGD",
     "Bench",
+    "Crew",
     "Job",
     "Layout",
     "Learner",
     "LocalClient",
+    "LocalData",
     "Network",
+    "Outcome",
     "Performed",
-    "Pool",
     "Trained",
     "Trainer",
+    "Work",
+    "WorkerError",
+    "available_cores",
     "fit",
     "fresh_network",
-    "make_pool",
+    "make_crew",
     "single_thread",
 ]

@@ -1,100 +1,46 @@
-"""Where a client's work is done: its data, its networks, and the jobs that a round asks of it.
+"""Where a client's work is done: one job for one client, with nothing but its own samples.
 
-A `Bench` holds what is fixed over a run; `perform` does one `Job` for one client. It depends on the
-job, the weights and the seed alone, so any process may do it, in any order, as often as it likes.
+A `Bench` holds what is fixed over a run; `perform` does one `Job`. Its result depends on the job, the
+samples, the weights and the seed alone, so any process may do it, in any order, as often as it likes. On
+more than one thread sums may differ in their last bits: use `single_thread` where that matters.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from itertools import count
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedcap.randomness import derived_seed
 from fedcap.samples import Samples
-from fedcap.training.fit import SGD, Learner, fit
+from fedcap.state import Tensors
+from fedcap.training.client import LocalClient, LocalData, Trained, Trainer
+from fedcap.training.fit import SGD
 from fedcap.training.network import Network, fresh_network
 
 EVALUATION_BATCH = 4096
 
-Answer = Callable[[Network, Tensor, Tensor], Tensor]
-"""From a network, weights and inputs to logits."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a client has after its round: the update it sends, and the model it keeps."""
-
-    update: Tensor
-    personal: Tensor
-    extra: Tensor | None = None
-    """A few numbers more to send, if the method asks for any."""
-
-
-class LocalClient:
-    """One client at work: its training samples, and learners to train on them."""
-
-    def __init__(
-        self, samples: Samples, sgd: SGD, generator: torch.Generator, networks: Iterator[Network]
-    ) -> None:
-        self.samples = samples
-        self._sgd = sgd
-        self._generator = generator
-        self._networks = networks
-
-    def network(self) -> Network:
-        """Return a network that none of this client's learners has."""
-        return next(self._networks)
-
-    def learner(self, weights: Tensor, anchor: Tensor | None = None, pull: float = 0.0) -> Learner:
-        """Return a learner that starts at the given weights, pulled towards an anchor if there is one."""
-        return Learner(self.network(), weights, anchor, pull)
-
-    def fit(self, *learners: Learner, samples: Samples | None = None) -> None:
-        """Train the learners for one round, each on the same mini-batches, in the order given.
-
-        They train on all of the client's samples, unless told on which.
-        """
-        fit(learners, self.samples if samples is None else samples, self._sgd, self._generator)
-
-
-class Trainer(Protocol):
-    """The client's side of a method.
-
-    `received` is k×D, the models the server sent to this client; `personal` is what the client keeps
-    from round to round: a model, or more than that.
-    """
-
-    def request(self, client: LocalClient, start: Tensor) -> Tensor:
-        """Return the update by which a newcomer asks for its first model."""
-
-    def shared(self, client: LocalClient, received: Tensor, personal: Tensor) -> Tensor | None:
-        """Return the model a client has on receipt, before it trains; none if nothing is shared."""
-
-    def personal_logits(self, network: Network, personal: Tensor, x: Tensor) -> Tensor:
-        """Return what a client's personal model answers to inputs x."""
-
-    def train(self, client: LocalClient, received: Tensor, personal: Tensor) -> Trained:
-        """Train for one round."""
-
 
 @dataclass(frozen=True)
 class Job:
-    """One thing asked of one client; `rows` says which rows of the models' matrix it receives."""
+    """One thing asked of one client."""
 
     kind: Literal["train", "request", "evaluate"]
-    client: int
+    client: str
+    """Who the client is; its random numbers depend on this."""
     round: int
     rows: tuple[int, ...] = ()
+    """Which rows of a crew's matrix of models the client receives."""
     evaluate: bool = False
-    """With "train": also test the model received and the personal one after training."""
+    """Test the model received; with "train", also the personal one after training."""
     holds_personal: bool = True
-    """Whether the client has a personal model to test, for "evaluate"."""
+    """With "evaluate": whether the client has a personal model, to be tested too."""
 
 
 @dataclass(frozen=True)
@@ -104,98 +50,113 @@ class Performed:
     shared_correct: int | None = None
     personal_correct: int | None = None
     finite: bool = True
-    """Whether what the client sends and keeps is a number in every weight."""
+    """Whether what the client sends and keeps is finite in every weight."""
     extra: tuple[float, ...] = ()
     """What the client sends besides its update."""
     seconds_training: float = 0.0
     seconds_evaluating: float = 0.0
 
 
-@dataclass
+@dataclass(frozen=True)
+class Work:
+    """What one job made. The tensors may be buffers of the bench: copy them before its next job."""
+
+    performed: Performed
+    update: Tensor | None = None
+    """D: what the client sends, for "train" and "request"."""
+    kept: Tensors | None = None
+    """What the client keeps, for "train"."""
+
+
+@dataclass(frozen=True)
 class Bench:
-    """All that is fixed over a run: how to build the network, the trainer, and every client's samples."""
+    """What is fixed over a run: how to build the network, what clients do with it, and the seed."""
 
     build: Callable[[], nn.Module]
     trainer: Trainer
     sgd: SGD
     seed: int
-    train: Sequence[Samples]
-    test: Sequence[Samples]
     size: int
     """Weights of a model, D."""
     device: str = "cpu"
-    _networks: list[Network] = field(default_factory=list, init=False, repr=False)
+    _networks: list[Network] = field(default_factory=list, init=False, repr=False, compare=False)
+    """Made when first needed. The first one is for tests alone, so that these change no learner's weights."""
+
+    def perform(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Work:
+        """Do one job for a client that has received k×D models and keeps `kept`; both stay as they are."""
+        began = time.perf_counter()
+        shared = self._shared_correct(job, data, received, kept) if job.evaluate else None
+        tested = time.perf_counter()
+        made = self._made(job, data, received, kept)
+        finite = made is None or all(bool(t.isfinite().all()) for t in (made.update, *made.kept.values()))
+        trained = time.perf_counter()
+        personal = None
+        if job.evaluate and (job.kind == "train" or (job.kind == "evaluate" and job.holds_personal)):
+            personal = self._personal_correct(data, kept if made is None else made.kept)
+        ended = time.perf_counter()
+        performed = Performed(
+            shared,
+            personal,
+            finite,
+            () if made is None or made.extra is None else tuple(made.extra.tolist()),
+            seconds_training=trained - tested,
+            seconds_evaluating=tested - began + ended - trained,
+        )
+        if made is None:
+            return Work(performed)
+        return Work(performed, made.update, made.kept if job.kind == "train" else None)
+
+    def _made(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Trained | None:
+        """Train, or make a request, after which the client keeps what it kept; none for "evaluate"."""
+        if job.kind == "evaluate":
+            return None
+        with self._client(job, data) as client:
+            if job.kind == "request":
+                made = Trained(self.trainer.request(client, received[0]), kept)
+            else:
+                made = self.trainer.train(client, received, kept)
+        sent, expected = tuple(made.update.shape), (self.size,)
+        if sent != expected:
+            raise ValueError(f"the update should have the shape {expected} (got {sent})")
+        before, after = shapes(kept), shapes(made.kept)
+        if before != after:
+            raise ValueError(f"a client that keeps {before} should do so after training (got {after})")
+        return made
+
+    @contextmanager
+    def _client(self, job: Job, data: LocalData) -> Iterator[LocalClient]:
+        """Give a client to work with, which has a generator and a global random state of its own."""
+        seed = derived_seed(self.seed, job.kind, job.round, job.client)
+        with torch.random.fork_rng():  # for modules that draw from the global state: dropout
+            torch.manual_seed(seed)
+            generator = torch.Generator().manual_seed(seed)
+            yield LocalClient(data.train, self.sgd, generator, (self._network(at) for at in count(1)))
 
     def _network(self, index: int) -> Network:
         while len(self._networks) <= index:
             self._networks.append(fresh_network(self.build, 0, self.device))
         return self._networks[index]
 
-    def _each_network(self) -> Iterator[Network]:
-        index = 0
-        while True:
-            yield self._network(index)
-            index += 1
+    def _shared_correct(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> int | None:
+        with self._client(job, data) as client:
+            shared = self.trainer.shared(client, received, kept)
+        if shared is None:
+            return None
+        return _correct(lambda x: self._network(0).logits(shared, x), data.test)
 
-    @contextmanager
-    def _client(self, job: Job) -> Iterator[LocalClient]:
-        """Set one client to work, with a generator and a global random state of its own."""
-        seed = derived_seed(self.seed, job.kind, job.round, job.client)
-        with torch.random.fork_rng():  # for modules that draw from the global state: dropout
-            torch.manual_seed(seed)
-            generator = torch.Generator().manual_seed(seed)
-            yield LocalClient(self.train[job.client], self.sgd, generator, self._each_network())
+    def _personal_correct(self, data: LocalData, kept: Tensors) -> int:
+        return _correct(lambda x: self.trainer.personal_logits(self._network(0), kept, x), data.test)
 
-    def _correct(self, answer: Answer, weights: Tensor, client: int) -> int:
-        """Return how many of a client's test samples are classified correctly."""
-        samples = self.test[client]
-        hits = 0
-        for start in range(0, len(samples), EVALUATION_BATCH):
-            batch = slice(start, start + EVALUATION_BATCH)
-            logits = answer(self._network(0), weights, samples.x[batch])
-            hits += int((logits.argmax(dim=1) == samples.y[batch]).sum())
-        return hits
 
-    def _shared_correct(self, job: Job, received: Tensor, personal: Tensor) -> int | None:
-        with self._client(job) as client:
-            shared = self.trainer.shared(client, received, personal)
-        return None if shared is None else self._correct(Network.logits, shared, job.client)
+def _correct(answer: Callable[[Tensor], Tensor], samples: Samples) -> int:
+    """Return how many samples are classified correctly, given a function from inputs to logits."""
+    hits = 0
+    for start in range(0, len(samples), EVALUATION_BATCH):
+        batch = slice(start, start + EVALUATION_BATCH)
+        hits += int((answer(samples.x[batch]).argmax(dim=1) == samples.y[batch]).sum())
+    return hits
 
-    def _personal_correct(self, job: Job, personal: Tensor) -> int:
-        return self._correct(self.trainer.personal_logits, personal, job.client)
 
-    def perform(self, job: Job, models: Tensor, personal: Tensor, update: Tensor, kept: Tensor) -> Performed:
-        """Do one job; what the client sends goes into `update`, what it keeps into `kept`."""
-        received = models[list(job.rows)]
-        shared_correct = personal_correct = None
-        finite = True
-        extra: tuple[float, ...] = ()
-        began = time.perf_counter()
-        evaluating = 0.0
-        if job.evaluate:
-            shared_correct = self._shared_correct(job, received, personal)
-            if job.kind == "evaluate" and job.holds_personal:
-                personal_correct = self._personal_correct(job, personal)
-            evaluating += time.perf_counter() - began
-        if job.kind == "request":
-            with self._client(job) as client:
-                update.copy_(self.trainer.request(client, received[0]))
-        elif job.kind == "train":
-            with self._client(job) as client:
-                trained = self.trainer.train(client, received, personal)
-            update.copy_(trained.update)
-            kept.copy_(trained.personal)
-            finite = bool(update.isfinite().all() and kept.isfinite().all())
-            extra = () if trained.extra is None else tuple(trained.extra.tolist())
-            if job.evaluate:
-                tested = time.perf_counter()
-                personal_correct = self._personal_correct(job, kept)
-                evaluating += time.perf_counter() - tested
-        return Performed(
-            shared_correct,
-            personal_correct,
-            finite,
-            extra,
-            time.perf_counter() - began - evaluating,
-            evaluating,
-        )
+def shapes(kept: Tensors) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor, by name."""
+    return {name: tuple(tensor.shape) for name, tensor in kept.items()}

@@ -1,16 +1,18 @@
 """The one local training loop: mini-batch SGD of one or several learners over a client's samples.
 
-A `Learner` is a weight vector and what its step follows: the cross-entropy, with or without a proximal
-pull towards an anchor, L(w) + pull/2 · ‖w − anchor‖². `fit` lets every learner take its step on each
-mini-batch in turn; FedCAP's pair is a personal learner followed by the shared one.
+A `Learner` is a weight vector w, D numbers, and the loss that its steps follow: the cross-entropy L(w), or
+L(w) + pull/2 · ‖w − anchor‖² if it has an anchor. On each mini-batch `fit` lets every learner take its step
+in turn. FedCAP trains two: the personal one, then the shared one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from fedcap.samples import Samples
@@ -19,18 +21,23 @@ from fedcap.training.network import Network
 
 @dataclass(frozen=True)
 class SGD:
-    """How a client trains in one round."""
+    """How a client trains in one round; pydantic checks the values where they come from a user."""
 
-    lr: float = 0.01
-    epochs: int = 5
-    batch_size: int = 10
+    __pydantic_config__ = ConfigDict(extra="forbid", revalidate_instances="always")
+
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    """The learning rate: how far a step follows the gradient."""
+    epochs: Annotated[int, Field(ge=1)] = 5
+    """How often a round goes through the client's samples."""
+    batch_size: Annotated[int, Field(ge=1)] = 10
+    """How many samples a step is computed on."""
     shuffle: bool = True
-    """Draw a new order each epoch, rather than keep the samples as they come."""
+    """Draw a new order of the samples each epoch; otherwise they keep their own."""
     drop_last: bool = True
     """Leave out a last batch that is short, unless it is the only one."""
 
     def batches(self, count: int, generator: torch.Generator) -> Iterator[Tensor | slice]:
-        """Yield what selects each mini-batch of each epoch, out of `count` samples."""
+        """Yield the indices of each mini-batch of each epoch, out of `count` samples."""
         full = count // self.batch_size * self.batch_size
         end = full if self.drop_last and full else count
         for _ in range(self.epochs):
@@ -41,7 +48,7 @@ class SGD:
 
 
 class Learner:
-    """Weights under training: a network holding them, and an optional anchor that pulls them back."""
+    """Weights in training, in a network of their own, and an optional anchor that pulls them towards it."""
 
     def __init__(
         self, network: Network, weights: Tensor, anchor: Tensor | None = None, pull: float = 0.0
@@ -77,5 +84,5 @@ def fit(learners: Sequence[Learner], samples: Samples, sgd: SGD, generator: torc
 
 
 def _select(rows: Tensor, batch: Tensor | slice) -> Tensor:
-    """Return some rows; `index_select` is in a hurry where indexing is not."""
+    """Return the rows of a batch; `index_select` is faster than indexing with a tensor."""
     return rows[batch] if isinstance(batch, slice) else rows.index_select(0, batch.to(rows.device))

@@ -1,9 +1,8 @@
 """Any `nn.Module` as a function of one flat weight vector.
 
-`Network` moves a module's weights into one vector (and their gradients into another), so that an SGD
-step, an update or a whole model is one operation on D numbers. The vector holds the trainable
-parameters first, then what is carried along but not trained: frozen parameters and floating-point
-buffers, such as the running statistics of a batch norm.
+`Network` moves a module's weights into one vector of D numbers, and their gradients into another, so that
+an SGD step is one operation on a vector. The trainable parameters come first in it, then what is sent and
+mixed but not trained: frozen parameters, and floating-point buffers such as a batch norm's statistics.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcap.training.chain import Chain, Place, chain
+from fedcap.training.chain import Chain, Place, chain_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Slot:
     stop: int
 
     def of(self, vector: Tensor) -> Tensor:
-        """Return this tensor as a view of the vector; kernels of images lie with their channels last."""
+        """Return this tensor as a view of the vector, where kernels of images have their channels last."""
         part = vector[self.start : self.stop]
         if len(self.shape) != 4:
             return part.view(self.shape)
@@ -59,7 +58,7 @@ class Layout:
         return cls(tuple(slots), trainable, stop)
 
     def digest(self) -> str:
-        """Return a hash of what lies where; vectors of different digests cannot be exchanged."""
+        """Return a hash of the layout; vectors of different digests cannot be exchanged."""
         text = f"channels-last {self.trainable} {self.slots}"
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -104,22 +103,22 @@ class Network:
         self._chains: dict[torch.Size, Chain | None] = {}
 
     def load(self, weights: Tensor) -> None:
-        """Take on the given weights; what is not in the vector (counters) is as it was at first."""
+        """Take on the given weights, and set counters, which are not in the vector, to their first values."""
         self.weights.copy_(weights)
         for buffer, value in self._counters:
             buffer.copy_(value)
 
     def backward(self, loss: Tensor) -> Tensor:
-        """Return the gradient of a loss that this network's module had a part in, one number per weight."""
+        """Return the gradient of a loss computed with this module, one number per trainable weight."""
         self.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         return self.gradient
 
     def cross_entropy_gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient of the mean cross-entropy of a batch; by hand, if the network is a chain."""
+        """Return the gradient of the mean cross-entropy of a batch, by hand if the network is a chain."""
         if x.shape not in self._chains:
             plain = self.weights.device.type == x.device.type == "cpu" and x.dtype == torch.float32
-            self._chains[x.shape] = chain(self.module, x.shape, self._place) if plain else None
+            self._chains[x.shape] = chain_of(self.module, x.shape, self._place) if plain else None
         by_hand = self._chains[x.shape]
         if by_hand is None:
             return self.backward(functional.cross_entropy(self.module(x), y))
@@ -127,13 +126,13 @@ class Network:
         return self.gradient
 
     def _place(self, name: str) -> Place:
-        """Return where a parameter that learns lies; a KeyError if there is none of that name."""
+        """Return where a trainable parameter lies; raise KeyError if there is none of that name."""
         slots = {slot.name: slot for slot in self.layout.slots if slot.stop <= self.layout.trainable}
         part = slice(slots[name].start, slots[name].stop)
         return Place(self.weights[part], self.gradient[part])
 
     def logits(self, weights: Tensor, x: Tensor) -> Tensor:
-        """Return the outputs for inputs x under the given weights, without training."""
+        """Return the outputs for inputs x under the given weights, in evaluation mode."""
         self.load(weights)
         self.module.eval()
         with torch.no_grad():
@@ -141,11 +140,11 @@ class Network:
 
 
 PROCESS_WIDE = threading.RLock()
-"""Held while settings of the whole process (random state, threads, kernels) are not as others left them."""
+"""Hold this lock while changing settings of the whole process: random state, threads, kernels."""
 
 
 def fresh_network(build: Callable[[], nn.Module], seed: int, device: str = "cpu") -> Network:
-    """Return a freshly built network: a function of the seed alone, and no global state is touched."""
+    """Return a newly built network; it depends on the seed alone, and no global state is changed."""
     with PROCESS_WIDE, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Network(build(), device)

@@ -1,4 +1,7 @@
-"""Tensors that several processes see: memory without a name, which vanishes with the last of them."""
+"""Tensors that several processes can map, in memory files without a name.
+
+The kernel frees the memory once its descriptor is closed and no process maps it, however these ended.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SharedTensor:
-    """Where a shared tensor can be found, by this process or another; pickles to a few bytes."""
+    """Where this process or another finds a shared tensor; it pickles to a few bytes."""
 
     path: str
     shape: tuple[int, ...]
@@ -28,14 +31,14 @@ class SharedTensor:
 
 
 class Memory:
-    """Owns shared tensors; `close` gives their memory back once nobody maps it any more."""
+    """Owns shared tensors; after `close` their memory is freed once no process maps it."""
 
     def __init__(self) -> None:
         self._descriptors: list[int] = []
         self._finalise = weakref.finalize(self, _close_all, self._descriptors)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[SharedTensor, Tensor]:
-        """Allocate a tensor that other processes can open until this memory is closed."""
+        """Allocate a tensor; other processes can open it until this memory is closed."""
         descriptor = os.memfd_create("fedcap")
         self._descriptors.append(descriptor)
         os.truncate(descriptor, max(1, math.prod(shape) * dtype.itemsize))

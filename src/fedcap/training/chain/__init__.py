@@ -1,0 +1,11 @@
+"""The gradient of a plain network by hand: no tape, no allocation, matrix products and little else.
+
+A chain is an `nn.Sequential` of convolutions, max pools, ReLUs, flattenings and linear layers, which is what
+most federated learning trains. Its batches are so small that autograd's tape costs as much as the arithmetic.
+"""
+
+from fedcap.training.chain.build import chain_of
+from fedcap.training.chain.chain import Chain
+from fedcap.training.chain.layers import Place
+
+__all__ = ["Chain", "Place", "chain_of"]

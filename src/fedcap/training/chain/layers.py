@@ -1,0 +1,218 @@
+"""The layers of a chain: each computes its output and the gradients of its input and weights by hand.
+
+A layer has buffers for one shape of batch. `forward` fills its output; `backward` takes the gradient of the
+output, writes the gradient of the weights into their place, and returns the gradient of the input. A
+convolution copies the patch under each position of its kernel into a row of a matrix, and is from there on
+the same matrix products as a linear layer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ROOM = 1 << 24
+"""The most numbers that the patches of a convolution may have; autograd is as fast on larger batches."""
+FEW = 8
+"""With fewer channels than this, patches are copied along the width of an image, not along its channels."""
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a layer's parameter lies in the flat vector of weights, and where its gradient goes."""
+
+    weights: Tensor
+    gradient: Tensor
+
+    def rows(self, count: int) -> Place:
+        """Return both as matrices of so many rows."""
+        return Place(self.weights.view(count, -1), self.gradient.view(count, -1))
+
+
+Places = Callable[[str], Place]
+"""From a parameter's name to its place; raises KeyError for a parameter that is frozen, tied or unknown."""
+
+
+class NotPlainError(Exception):
+    """The network is not a chain, or its batch is too large for one."""
+
+
+class Layer(ABC):
+    """One layer, for batches of one shape."""
+
+    output: Tensor
+
+    @abstractmethod
+    def forward(self) -> None:
+        """Fill `output` from the input that the layer was made for."""
+
+    @abstractmethod
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Return the gradient of the input; write that of the weights into their place."""
+
+
+class Product:
+    """rows · weightsᵀ + bias: all of a linear layer, and most of a convolution."""
+
+    def __init__(self, rows: Tensor, weight: Place, bias: Place | None) -> None:
+        self.rows = rows
+        self.weight, self.bias = weight, bias
+        self.output = rows.new_empty(len(rows), len(weight.weights))
+        # If the matrix is stored by columns, its transpose comes first in the product: that is faster.
+        self._by_rows = rows.is_contiguous()
+        self._transposed = rows.new_empty(rows.shape[1], len(weight.weights))
+
+    def forward(self) -> None:
+        """Multiply."""
+        if self.bias is None:
+            torch.mm(self.rows, self.weight.weights.T, out=self.output)
+        else:
+            torch.addmm(self.bias.weights, self.rows, self.weight.weights.T, out=self.output)
+
+    def backward(self, gradient: Tensor) -> None:
+        """Write the gradients of weights and bias into their place."""
+        if self._by_rows:
+            torch.mm(gradient.T, self.rows, out=self.weight.gradient)
+        else:
+            self.weight.gradient.copy_(torch.mm(self.rows.T, gradient, out=self._transposed).T)
+        if self.bias is not None:
+            torch.sum(gradient, 0, out=self.bias.gradient)
+
+
+class Linear(Layer):
+    """A linear layer."""
+
+    def __init__(self, x: Tensor, weight: Place, bias: Place | None, first: bool) -> None:
+        self._product = Product(x, weight, bias)
+        self._back = None if first else torch.empty_like(x)
+        self.output = self._product.output
+
+    def forward(self) -> None:
+        """Multiply."""
+        self._product.forward()
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Multiply the gradient by the weights."""
+        self._product.backward(gradient)
+        if self._back is None:
+            return gradient
+        return torch.mm(gradient, self._product.weight.weights, out=self._back)
+
+
+class Convolution(Layer):
+    """A convolution of images: n×c×h×w in, n×o×H×W out, both with their channels last."""
+
+    def __init__(self, layer: nn.Conv2d, x: Tensor, weight: Place, bias: Place | None, first: bool) -> None:
+        self._how = [pair(size) for size in (layer.stride, layer.padding, layer.dilation)]
+        self._first = first
+        (up, left), (down, right) = pair(layer.padding), pair(layer.stride)
+        count, channels, height, width = x.shape
+        self._x, self._inside = x, None
+        if up or left:
+            wide = x.new_zeros(count, channels, height + 2 * up, width + 2 * left)
+            wide = wide if x.is_contiguous() else wide.contiguous(memory_format=torch.channels_last)
+            self._inside, x = wide[:, :, up : up + height, left : left + width], wide
+        tall, broad = pair(layer.kernel_size)
+        rows = (x.shape[2] - tall) // down + 1
+        columns = (x.shape[3] - broad) // right + 1
+        image, depth, below, beside = x.stride()
+        self._windows = x.as_strided(
+            (count, rows, columns, tall, broad, channels),
+            (image, below * down, beside * right, below, beside, depth),
+        )
+        if self._windows.numel() > ROOM:
+            raise NotPlainError
+        if channels < FEW:
+            patches = x.new_empty(tall, broad, channels, count, rows, columns)
+            self._patches = patches.permute(3, 4, 5, 0, 1, 2)
+            matrix = patches.view(tall * broad * channels, -1).T
+        else:
+            self._patches = x.new_empty(count, rows, columns, tall, broad, channels)
+            matrix = self._patches.view(-1, tall * broad * channels)
+        self._product = Product(matrix, weight, bias)
+        outputs = layer.out_channels
+        self.output = self._product.output.view(count, rows, columns, outputs).permute(0, 3, 1, 2)
+        self._kernels = weight.weights.view(outputs, tall, broad, channels).permute(0, 3, 1, 2)
+
+    def forward(self) -> None:
+        """Copy the patches, and multiply."""
+        if self._inside is not None:
+            self._inside.copy_(self._x)
+        self._patches.copy_(self._windows)
+        self._product.forward()
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Multiply by hand for the weights; the gradient of the images is torch's own."""
+        self._product.backward(gradient.permute(0, 2, 3, 1).reshape(self._product.output.shape))
+        if self._first:
+            return gradient
+        back, _, _ = _aten.convolution_backward(
+            gradient, self._x, self._kernels, None, *self._how, False, [0, 0], 1, [True, False, False]
+        )
+        return back  # type: ignore[no-any-return]
+
+
+class MaxPool(Layer):
+    """A max pool."""
+
+    def __init__(self, layer: nn.MaxPool2d, x: Tensor) -> None:
+        self._x = x
+        self._how = [pair(size) for size in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)]
+        self.output, self._where = _aten.max_pool2d_with_indices(x, *self._how)
+        self._back = torch.empty_like(x)
+
+    def forward(self) -> None:
+        """Keep the largest of each window, and its index."""
+        _aten.max_pool2d_with_indices.out(self._x, *self._how, out=self.output, indices=self._where)
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Give each gradient to the largest of its window."""
+        return _aten.max_pool2d_with_indices_backward.grad_input(  # type: ignore[no-any-return]
+            gradient, self._x, *self._how, False, self._where, grad_input=self._back
+        )
+
+
+class Rectifier(Layer):
+    """A ReLU, in place: the layer before it does not use its output again."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.output = x
+
+    def forward(self) -> None:
+        """Set what is negative to 0."""
+        self.output.relu_()
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Set the gradient to 0 wherever the output is 0."""
+        return _aten.threshold_backward.grad_input(  # type: ignore[no-any-return]
+            gradient, self.output, 0, grad_input=gradient
+        )
+
+
+class Flattening(Layer):
+    """Images to rows, in the order of an image whose channels come first."""
+
+    def __init__(self, x: Tensor) -> None:
+        self._x = x
+        self._back = torch.empty_like(x)
+        self.output = x.new_empty(len(x), x[0].numel())
+
+    def forward(self) -> None:
+        """Copy."""
+        self.output.view(self._x.shape).copy_(self._x)
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Copy back."""
+        return self._back.copy_(gradient.view(self._x.shape))
+
+
+def pair(size: Any) -> tuple[int, int]:
+    """Return a size as height and width."""
+    return size if isinstance(size, tuple) else (size, size)

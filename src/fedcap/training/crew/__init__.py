@@ -1,0 +1,44 @@
+"""Many clients' jobs on the cores at hand: in this process, or in worker processes of one thread each.
+
+Both crews run the same `Bench.perform` on one thread, so a result has the same bits whichever did it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fedcap.registry import InputError
+from fedcap.training.crew.base import Crew, Outcome, WorkerError, single_thread
+from fedcap.training.crew.processes import ProcessCrew
+from fedcap.training.crew.solo import SoloCrew
+
+__all__ = [
+    "Crew",
+    "Outcome",
+    "ProcessCrew",
+    "SoloCrew",
+    "WorkerError",
+    "available_cores",
+    "make_crew",
+    "single_thread",
+]
+
+
+def make_crew(workers: int | None = None, device: str = "cpu") -> Crew:
+    """Return a crew of that many workers, by default one per core.
+
+    On devices other than the CPU, clients are trained one after the other in this process.
+    """
+    if workers is None:
+        workers = available_cores()
+    if workers < 1:
+        raise InputError(f"workers should be greater than or equal to 1 (got {workers})")
+    shared = workers > 1 and device == "cpu" and hasattr(os, "memfd_create")
+    return ProcessCrew(workers) if shared else SoloCrew()
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

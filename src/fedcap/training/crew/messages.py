@@ -1,0 +1,120 @@
+"""What goes through the pipe between a crew and its workers, and the shared memory that it points to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedcap.samples import Samples
+from fedcap.training.bench import Job
+from fedcap.training.client import LocalData
+from fedcap.training.crew.packing import Packing
+from fedcap.training.crew.sharing import Memory, SharedTensor
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Every client's samples in two shared tensors, one client after the other."""
+
+    x: SharedTensor
+    y: SharedTensor
+    sizes: dict[str, int]
+    """How many samples each client has, in the order in which they lie."""
+
+    @classmethod
+    def pack(cls, clients: Mapping[str, Samples], memory: Memory) -> Packed:
+        """Copy the samples into shared memory, once for all workers."""
+        first = next(iter(clients.values()))
+        sizes = {client: len(samples) for client, samples in clients.items()}
+        total = sum(sizes.values())
+        x, _ = memory.empty((total, *_channels_last(first.x).shape[1:]), first.x.dtype)
+        y, _ = memory.empty((total,), first.y.dtype)
+        packed = cls(x, y, sizes)
+        for client, place in packed.unpack().items():
+            place.x.copy_(clients[client].x)
+            place.y.copy_(clients[client].y)
+        return packed
+
+    def unpack(self) -> dict[str, Samples]:
+        """Return the clients' samples as views of the shared memory."""
+        sizes = [*self.sizes.values()]
+        x, y = torch.split(_channels_first(self.x.open()), sizes), torch.split(self.y.open(), sizes)
+        return {client: Samples(*part) for client, *part in zip(self.sizes, x, y, strict=True)}
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
+
+
+def _channels_first(x: Tensor) -> Tensor:
+    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+
+
+@dataclass(frozen=True)
+class Opening:
+    """To a worker: the pickled bench, where the clients' samples are, and where to import modules from."""
+
+    bench: bytes
+    train: Packed
+    test: Packed
+    path: list[str]
+
+    @classmethod
+    def of(cls, bench: bytes, data: Mapping[str, LocalData], memory: Memory, path: list[str]) -> Opening:
+        """Return the message, with the samples copied into shared memory."""
+        train = Packed.pack({client: local.train for client, local in data.items()}, memory)
+        test = Packed.pack({client: local.test for client, local in data.items()}, memory)
+        return cls(bench, train, test, path)
+
+    def data(self) -> dict[str, LocalData]:
+        """Return every client's samples, as views of the shared memory."""
+        train, test = self.train.unpack(), self.test.unpack()
+        return {client: LocalData(train[client], test[client]) for client in train}
+
+
+class Matrices(NamedTuple):
+    """The matrices of a batch of jobs; all but the models have a row per job."""
+
+    models: Tensor
+    """R×D."""
+    before: Tensor
+    """J×P: what each client keeps before its job, packed."""
+    updates: Tensor
+    """J×D."""
+    after: Tensor
+    """J×P: what each client keeps after its job; apart from `before`, so that a job can be done again."""
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """To a worker: where the matrices of the next batches are."""
+
+    models: SharedTensor
+    before: SharedTensor
+    updates: SharedTensor
+    after: SharedTensor
+
+    def open(self) -> Matrices:
+        """Map the matrices into this process."""
+        return Matrices(self.models.open(), self.before.open(), self.updates.open(), self.after.open())
+
+
+@dataclass(frozen=True)
+class Order:
+    """To a worker: do this job, with this row of the matrices, which is packed like this."""
+
+    row: int
+    job: Job
+    packing: Packing
+
+
+@dataclass(frozen=True)
+class Failure:
+    """From a worker: why a job failed, and the traceback."""
+
+    reason: str
+    where: str = ""

@@ -1,0 +1,197 @@
+"""A crew of worker processes, each with one thread.
+
+The workers are started once and serve run after run. Samples and weights go through shared memory, and only
+descriptions of jobs through the pipes. A worker that dies is replaced and its job done again.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+
+import torch
+from torch import Tensor
+
+from fedcap.state import Tensors
+from fedcap.training.bench import Bench, Job, Performed
+from fedcap.training.client import LocalData
+from fedcap.training.crew.base import Crew, Outcome, WorkerError
+from fedcap.training.crew.messages import Buffers, Failure, Matrices, Opening, Order
+from fedcap.training.crew.packing import Packing
+from fedcap.training.crew.sharing import Memory
+
+DEATHS_FORGIVEN = 2
+"""A job that has killed more workers than this is given up."""
+
+
+class Worker:
+    """A process of its own and the pipe to it. Closing the pipe ends the process."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        # Modules are found where this process finds them, and not first in the current directory.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with theirs, _interrupts_held_back():
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "fedcap.training.crew.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what a user's own code prints must not get between our own output
+                env={**os.environ, **threads, "PYTHONPATH": path},
+            )
+        self.pipe = Connection(ours.detach())
+        self.order: Order | None = None
+        """The job that it is doing."""
+
+    def send(self, message: Opening | Buffers | Order) -> None:
+        """Send a message; that a worker is dead is seen when its answer is read."""
+        with suppress(ConnectionError):
+            self.pipe.send(message)
+
+    def stop(self) -> int:
+        """End the process, whatever it is doing; return its exit code."""
+        self.pipe.close()
+        self.process.kill()
+        return self.process.wait()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Block Ctrl-C; a process started meanwhile inherits this, and so never sees one, not even at start."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class ProcessCrew(Crew):
+    """Does the jobs in worker processes, each with one thread."""
+
+    def __init__(self, workers: int) -> None:
+        self._count = workers
+        self._workers: list[Worker] = []
+        self._sample_memory = Memory()
+        self._batch_memory = Memory()
+        self._opening: Opening | None = None
+        self._buffers: Buffers | None = None
+        self._matrices: Matrices | None = None
+        self._size = 0
+
+    def open(self, bench: Bench, data: Mapping[str, LocalData]) -> None:
+        """Send the bench to every worker; all samples are copied into shared memory, once."""
+        self._release()
+        self._sample_memory, self._size = Memory(), bench.size
+        while len(self._workers) < self._count:
+            self._workers.append(Worker())
+        plain = pickle.dumps(replace(bench))  # a copy, which has no networks yet
+        self._opening = Opening.of(plain, data, self._sample_memory, sys.path)
+        for worker in self._workers:
+            worker.send(self._opening)
+
+    def run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
+        """Do the jobs, each on the next worker that is free; if one fails, stop all workers."""
+        try:
+            return self._run(jobs, models, keeps)
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
+        if not self._workers:
+            raise WorkerError("the crew has no workers: open it first")
+        packing = Packing.of(keeps)
+        matrices = self._reserve(len(models), len(jobs), packing.size)
+        matrices.models[: len(models)] = models
+        count = len(jobs)
+        for kept, row in zip(keeps, matrices.before[:count], strict=True):
+            packing.pack(kept, row)
+        performed = self._perform([Order(row, job, packing) for row, job in enumerate(jobs)])
+        after = packing.keeps(jobs, keeps, matrices.after[:count])
+        return Outcome(matrices.updates[:count], after, performed)
+
+    def _reserve(self, models: int, jobs: int, width: int) -> Matrices:
+        """Return shared matrices with room for a batch; the workers learn of them when they are new."""
+        old = self._matrices
+        there = (1, 0, 0) if old is None else (len(old.models), *old.after.shape)
+        models, jobs, width = (max(pair) for pair in zip((models, jobs, width), there, strict=True))
+        if old is not None and (models, jobs, width) == there:
+            return old
+        self._batch_memory.close()
+        self._batch_memory = Memory()
+        shapes = (models, self._size), (jobs, width), (jobs, self._size), (jobs, width)
+        handles, tensors = zip(*(self._batch_memory.empty(s, torch.float32) for s in shapes), strict=True)
+        self._buffers, self._matrices = Buffers(*handles), Matrices(*tensors)
+        for worker in self._workers:
+            worker.send(self._buffers)
+        return self._matrices
+
+    def _perform(self, orders: Sequence[Order]) -> list[Performed]:
+        """Give each worker an order, and the next one whenever it has answered, until all are done."""
+        waiting, answers = deque(orders), dict[int, Performed]()
+        deaths = [0] * len(orders)
+        for worker in self._workers:
+            self._give(worker, waiting)
+        while busy := {worker.pipe: worker for worker in self._workers if worker.order}:
+            for pipe in wait(list(busy)):
+                worker = busy[pipe]  # type: ignore[index]
+                order, worker.order = worker.order, None
+                assert order is not None
+                try:
+                    answers[order.row] = _answer(worker, order)
+                except (EOFError, ConnectionError):
+                    deaths[order.row] += 1
+                    worker = self._replace(worker, order, deaths[order.row])
+                    waiting.appendleft(order)
+                self._give(worker, waiting)
+        return [answers[order.row] for order in orders]
+
+    def _give(self, worker: Worker, waiting: deque[Order]) -> None:
+        if waiting:
+            worker.order = waiting.popleft()
+            worker.send(worker.order)
+
+    def _replace(self, dead: Worker, order: Order, deaths: int) -> Worker:
+        """Return a new worker in place of one that died of an order; give up if too many have."""
+        code = dead.stop()
+        if deaths > DEATHS_FORGIVEN:
+            raise WorkerError(
+                f"client {order.job.client}: {deaths} workers died, the last with exit code {code};"
+                " --workers 1 trains without them"
+            ) from None
+        worker = Worker()
+        self._workers[self._workers.index(dead)] = worker
+        for message in (self._opening, self._buffers):
+            if message is not None:
+                worker.send(message)
+        return worker
+
+    def close(self) -> None:
+        """Stop the workers and free the shared memory."""
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
+        self._release()
+
+    def _release(self) -> None:
+        self._buffers = self._matrices = None
+        self._sample_memory.close()
+        self._batch_memory.close()
+
+
+def _answer(worker: Worker, order: Order) -> Performed:
+    """Return what a worker found."""
+    answer: Performed | Failure = worker.pipe.recv()
+    if isinstance(answer, Failure):
+        raise WorkerError(f"client {order.job.client}: {answer.reason}") from RuntimeError(answer.where)
+    return answer
