@@ -22,6 +22,7 @@ from fedcap import attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
 from fedcap.randomness import derive
 from fedcap.registry import InputError, nearest, validation_message
+from fedcap.simulation.presets import preset
 from fedcap.simulation.record import Result
 from fedcap.training import SGD, Pool
 
@@ -138,7 +139,6 @@ class Experiment(BaseModel):
                 raise InputError(f"{key} must be a name, or a table with a name and options")
         source: Any = data.registry.get(settings["dataset"]["name"])
         suggested = source.suggest(settings["dataset"])
-        by_method = suggested.pop("methods", {})
         settings["dataset"] = overlay(suggested.pop("dataset", {}), settings["dataset"])
         settings = overlay(suggested, settings)
         for key, registry in (("dataset", data.registry), ("method", methods.registry)):
@@ -149,7 +149,8 @@ class Experiment(BaseModel):
             **settings["attack"],
             "name": "none" if none else attacks.registry.resolve(attack),
         }
-        settings["method"] = {**by_method.get(settings["method"]["name"], {}), **settings["method"]}
+        like = data.registry.resolve(settings["dataset"].get("like") or settings["dataset"]["name"])
+        settings["method"] = {**preset(like, settings["method"]["name"]), **settings["method"]}
         return settings
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The Dirichlet split (Yurochkin et al., 2019): the clients' shares of each class are a draw from Dirichlet(β).
+"""The Dirichlet split (Yurochkin et al., 2019): the shares of a class are drawn from Dirichlet(β).
 
 A small β gives most of a class to few clients; a large one gives everybody about the same.
 """
@@ -48,7 +48,7 @@ class Dirichlet(Partition):
         for _ in range(self.tries):
             shares = draw.dirichlet([self.beta] * clients, size=len(sizes))
             ends = (shares.cumsum(axis=1) * np.array(sizes)[:, None]).round().astype(int)
-            counts = np.diff(ends, axis=1, prepend=0)
+            counts: np.ndarray = np.diff(ends, axis=1, prepend=0)
             if counts.sum(axis=0).min() >= self.smallest:
                 return counts
         raise InputError(

@@ -83,7 +83,8 @@ class Groups(Partition):
         ]
         if not all(len(share) for share in shares):
             raise InputError(
-                f"{clients} clients in {len(groups)} groups: some would have no sample at all; use fewer clients"
+                f"{clients} clients in {len(groups)} groups: some would have no sample at all;"
+                " use fewer clients"
             )
         return shares
 
