@@ -1,7 +1,7 @@
-"""One's own data from Python: a pair of arrays, or any `torch.utils.data.Dataset` of such pairs.
+"""The user's own data from Python: a pair of arrays, or a `torch.utils.data.Dataset` of pairs.
 
-`Experiment(dataset=(x, y))`, or with options `Experiment(dataset={"data": (x, y), "client": users})`. A
-run's directory keeps the data's hash, not the data: such a run is resumed from Python too.
+`Experiment(dataset=(x, y))`, or with options `Experiment(dataset={"data": (x, y), "client": users})`. A run's
+directory keeps the data's hash and not the data, so such a run can be resumed from Python only.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Arrays(Own):
 
     data: Any = None
     client: Any = None
-    """Whose each sample is."""
+    """The owner of each sample, n."""
     test: Any = None
-    """Which samples are for testing only."""
+    """Whether each sample is for testing only, n."""
     hash: str = ""
-    """What the data was when a run began."""
+    """The digest of the data, in place of the data, in the settings of a run that is read again."""
 
     def has_owners(self) -> bool:
         """Whether clients were given."""
@@ -52,7 +52,7 @@ class Arrays(Own):
         return self._dataset
 
     def settings(self) -> dict[str, Any]:
-        """Return the options; of the data, its hash."""
+        """Return the options, with the digest of the data in place of the data."""
         plain = {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -60,9 +60,15 @@ class Arrays(Own):
         }
         return {**plain, "hash": self.hash if self.data is None else self.load().digest()}
 
+    def fingerprint(self) -> str:
+        """Return the digest of the data, or the one that a run's directory kept of it."""
+        if self.data is None and self.hash:
+            return self.hash
+        return self.load().digest()
+
 
 def _pairs(data: Any) -> tuple[Any, Any]:
-    """Return the inputs and labels of a `torch.utils.data.Dataset`, or of anything that yields pairs."""
+    """Return the inputs and the labels of a `torch.utils.data.Dataset` or any other series of pairs."""
     try:
         items = [data[at] for at in range(len(data))] if hasattr(data, "__len__") else list(data)
         pairs = [(_input(x), int(y)) for x, y in items]

@@ -1,14 +1,14 @@
 """What a data set is, where it comes from, and how it is dealt out unless the user says otherwise.
 
-A `Source` (digits, cifar10, one's own file, …) loads a `Dataset`: samples and labels. A partition says
-which samples each client has; `federate` deals them out.
+A `Source` (digits, cifar10, the user's own file, …) loads a `Dataset`: n samples and their labels. A
+partition says which samples each client has, and `federate` makes the clients' `FederatedData` of both.
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -18,6 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedcap.data.files import content_hash, missing
 from fedcap.registry import InputError, Registry
 from fedcap.samples import Samples
 
@@ -30,15 +31,15 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples of one task, nobody's yet. Inputs are floats, or bytes: pixels, which `take` scales."""
+    """All samples of a data set, before they are dealt out; inputs are floats, or pixels as bytes."""
 
     samples: Samples
     class_names: tuple[str, ...]
     owners: Tensor | None = None
-    """Whose each sample is by nature, as a place in `owner_names`; n, if the data says."""
+    """The owner of each sample, n, as a place in `owner_names`; `None` if the data does not say."""
     owner_names: tuple[str, ...] = ()
     test: Tensor | None = None
-    """Which samples are for testing only, n flags, if the data brings its own split."""
+    """Whether each sample is for testing only, n; `None` if the data does not come split."""
     notes: tuple[str, ...] = ()
     """What the user should know about how it was read, a line each."""
     hash: str = ""
@@ -50,9 +51,9 @@ class Dataset:
         return len(self.class_names)
 
     def take(self, indices: Tensor) -> Samples:
-        """Return some of the samples, as they go into a network; pixels are scaled to [−1, 1].
+        """Return some of the samples as a network takes them: pixels are scaled to [−1, 1].
 
-        By NumPy: so many small parts would spend their time on waking torch's threads.
+        This is done in NumPy: on so many small parts, torch would spend its time on waking its threads.
         """
         x = self.samples.x.numpy()[indices.numpy()]
         if x.dtype == np.uint8:
@@ -60,15 +61,16 @@ class Dataset:
         return Samples(torch.from_numpy(x), self.samples.y[indices])
 
     def digest(self) -> str:
-        """Return a hash of every sample and label."""
+        """Return a hash of all samples, labels, owners and test flags."""
         parts = (self.samples.x, self.samples.y, self.owners, self.test)
         return self.hash or digest(*(part for part in parts if part is not None))
 
 
 @dataclass(frozen=True)
 class FederatedData:
-    """The clients' data: client k trains on `train[k]` and is tested on `test[k]`."""
+    """The clients' data: client k is called `names[k]`, trains on `train[k]` and is tested on `test[k]`."""
 
+    names: tuple[str, ...]
     train: Sequence[Samples]
     test: Sequence[Samples]
     classes: int
@@ -76,7 +78,7 @@ class FederatedData:
     partition_hash: str
     class_names: tuple[str, ...] = ()
     root: Samples | None = None
-    """Clean samples of nobody's that the server holds, if it was asked to have any."""
+    """Clean samples that the server holds and no client has, if the method asks for any."""
 
     def __len__(self) -> int:
         return len(self.train)
@@ -96,12 +98,11 @@ class Source(ABC):
     groups: ClassVar[Mapping[str, Any]] = {}
     """Options of the partition `groups` on this data: at least the classes of each group."""
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """Settings of an experiment on this data, unless the user gives others; `methods` holds those
-    of each method by name."""
+    """Settings of an experiment on this data, such as `rounds`, unless the user gives others."""
 
     partition: str | dict[str, Any] = "iid"
     clients: Count = 20
-    """How many clients there are; as many as the data names, or 20, if not given."""
+    """How many clients there are; if not given, as many as the data names, or 20."""
     samples: Amount = "all"
     """Samples per client, training and test together, or all there are."""
     train_share: Share = 0.75
@@ -117,21 +118,41 @@ class Source(ABC):
 
     @classmethod
     def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of an experiment on this data, given its own options."""
+        """Return the settings of an experiment on this data, given the data set's options."""
         return dict(cls.defaults)
 
     def settings(self) -> dict[str, Any]:
-        """Return its options as plain values: with them, it can be made again."""
+        """Return its options as plain values, from which it can be made again."""
         return asdict(self)
 
     @property
     def label(self) -> str | None:
-        """What to call it in a heading, if that is not the name it is registered by."""
+        """What to call it in a heading, if not by its registered name."""
         return None
 
     def files(self) -> list[Path] | None:
-        """Return the files it would read, none if they are missing; `None` if it needs no file."""
+        """Return the files it would read, in order: empty if they are missing, `None` if it needs none."""
         return None
+
+    def absent(self) -> InputError:
+        """Return the error for missing files: what was looked for, where, and what to do."""
+        return missing(type(self).__name__.lower(), "its files", fetch=False)
+
+    def present(self) -> list[Path]:
+        """Return the files it would read; that they are missing is an error."""
+        files = self.files()
+        if not files:
+            raise self.absent()
+        return files
+
+    def fingerprint(self) -> str:
+        """Return a hash of the files it would read, in order, without decoding them.
+
+        It depends on what is in the files, not on where they are or what they are called.
+        """
+        if self.files() is None:
+            return "embedded"
+        return text_digest(content_hash(path) for path in self.present())
 
     def install(self, folder: Path, progress: Progress) -> None:
         """Fetch its files from their official source into a folder."""
@@ -148,3 +169,8 @@ def digest(*tensors: Tensor) -> str:
         sha.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
         sha.update(tensor.contiguous().numpy().reshape(-1).view("uint8").data)
     return sha.hexdigest()
+
+
+def text_digest(lines: Iterable[str]) -> str:
+    """Return a hash of lines of text."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""Decoded data sets as memory-mapped files: what was read once is opened the next time, not read.
+"""Decoded data sets, kept as memory-mapped files: a data set is decoded once and only opened after that.
 
-An entry is a folder named by the hash of the source's content and of the options that matter: an .npy
-file per array, and dataset.json with the rest and with each array file's hash. Entries are written aside
-and renamed; one that is not whole, or was touched, is made again.
+An entry is a folder, named by a hash of the source's content and of the options that matter. It has an .npy
+file per array, and dataset.json with everything else and a hash of each .npy file. An entry is written aside
+and renamed once it is whole; one that is not whole, or was changed, is made again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fedcap.data.files import cache_folder, content_hash, file_stamp
 from fedcap.samples import Samples
 
 FORMAT = 1
-"""Goes up when what is stored for the same source changes."""
+"""Goes up when the same source comes to be stored differently; older entries are then not used."""
 FACTS = "dataset.json"
 
 
 def cached(name: str, source: Mapping[str, Any], decode: Callable[[], Dataset]) -> Dataset:
-    """Return the data set that `decode` reads, from the cache if it was read before.
+    """Return the data set that `decode` returns, from the cache if it is there.
 
-    `source` is what the data set is a function of: hashes of files, and options.
+    `source` holds all that the data set depends on: hashes of files, and options.
     """
     text = json.dumps({"format": FORMAT, "name": name, **source}, sort_keys=True)
     entry = cache_folder() / "decoded" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
@@ -43,7 +43,7 @@ def cached(name: str, source: Mapping[str, Any], decode: Callable[[], Dataset]) 
     dataset = replace(dataset, hash=dataset.digest())
     try:
         _store(entry, dataset)
-    except OSError:  # a cache that cannot be written is done without
+    except OSError:  # the cache cannot be written: go on without it
         return dataset
     return _open(entry) or dataset
 
@@ -59,6 +59,7 @@ def _arrays(dataset: Dataset) -> dict[str, Tensor]:
 
 
 def _store(entry: Path, dataset: Dataset) -> None:
+    """Write an entry to a folder beside its place, then rename the folder."""
     aside = entry.with_name(f".{entry.name}.{os.getpid()}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -82,7 +83,10 @@ def _store(entry: Path, dataset: Dataset) -> None:
 
 
 def _open(entry: Path) -> Dataset | None:
-    """Map an entry's arrays, if it is whole; they can be written to, but the files never change."""
+    """Return an entry as memory-mapped arrays, or `None` if it is not there, not whole, or changed.
+
+    A program may write to the arrays; that does not change the files.
+    """
     try:
         facts = json.loads((entry / FACTS).read_text())
         arrays: dict[str, Tensor] = {}

@@ -1,10 +1,12 @@
-"""From a data set to the data of many clients: deal out, split into training and test, hold some back.
+"""From a data set to the data of many clients: deal samples out, split each client's part, keep a root set.
 
-All of it is a function of the seed: the shares, each client's split, and the root set are drawn by
-generators of their own, so that asking for one never changes another.
+All of it is a function of the seed. The shares, each client's split and the root set are drawn by separate
+generators: a run with a root set has the same clients as one without.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ from fedcap.registry import InputError
 from fedcap.samples import Samples
 
 CLIENTS = 20
-"""How many there are if nobody says."""
+"""How many clients there are if neither the user nor the data says."""
 
 
 def federate(
@@ -28,7 +30,10 @@ def federate(
     seed: int,
     root: int = 0,
 ) -> FederatedData:
-    """Deal a data set out to clients and split each one's part; the server holds `root` samples more."""
+    """Deal a data set out to clients and split each one's part into training and test.
+
+    The server's root set has `root` samples that no client has.
+    """
     if clients is None:
         clients = len(dataset.owner_names) or CLIENTS
     deal = partition.bind(dataset.owners)
@@ -40,6 +45,7 @@ def federate(
         for part, where in zip((train, test), _split(dataset, order, train_share, client), strict=True):
             part.append(dataset.take(where))
     return FederatedData(
+        _distinct(deal.client_names(shares, dataset.owner_names)),
         train,
         test,
         dataset.classes,
@@ -50,12 +56,22 @@ def federate(
     )
 
 
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the clients' names; refuse a name that two clients have."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"two clients are called {twice[0]!r}: give each owner in the data a name of its own"
+        )
+    return names
+
+
 def _split(dataset: Dataset, order: Tensor, train_share: float, client: int) -> tuple[Tensor, Tensor]:
-    """Return what a client trains on and what it is tested on: by the data's own split, or by share."""
+    """Return what a client trains on and what it is tested on: as the data comes split, or by share."""
     if dataset.test is not None:
         tests = dataset.test[order]
         train, test = order[~tests], order[tests]
-        why = "its own split leaves it without a training or a test part"
+        why = "the split that the data comes with leaves it without a training or a test part"
     else:
         count = round(train_share * len(order))
         train, test = order[:count], order[count:]
@@ -66,13 +82,13 @@ def _split(dataset: Dataset, order: Tensor, train_share: float, client: int) -> 
 
 
 def _root(labels: Tensor, shares: list[Tensor], count: int, seed: int) -> Tensor:
-    """Draw samples of nobody's, as even over the classes as what is left allows."""
+    """Draw samples that no client has, equally many of each class as far as there are enough."""
     left = torch.ones(len(labels), dtype=torch.bool)
     left[torch.cat(shares)] = False
     if int(left.sum()) < count:
         raise InputError(
-            f"a root set of {count} needs samples of nobody's, and the clients leave {int(left.sum())}:"
-            f" {count - int(left.sum())} are missing; give clients fewer (dataset.samples)"
+            f"a root set of {count} samples needs samples that no client has, and the clients leave"
+            f" {int(left.sum())}: {count - int(left.sum())} are missing; give clients fewer (dataset.samples)"
         )
     generator = derive(seed, "root")
     free = left.nonzero().flatten()

@@ -1,9 +1,9 @@
-"""Handwritten digits that come with scikit-learn: no network, no file, and the default of every command.
+"""Handwritten digits that come with scikit-learn: the default data set, which needs no network and no file.
 
-1,797 grey images of 8×8 (Alpaydin, Kaynak, 1998), scaled to [−1, 1]. With two classes per client each
-could learn alone as well as with others, so by default there are four groups of clients, whose classes
-overlap (0–4, 5–9, even, odd), with 42 training samples each: alone too few, together enough, and a model
-of all ten classes leaves something to gain for one that knows its own five.
+1,797 grey images of 8×8 (Alpaydin, Kaynak, 1998), scaled to [−1, 1]. By default there are four groups of
+clients, whose classes overlap (0–4, 5–9, even, odd), and a client has 42 training samples. That is too few
+to learn from alone and enough to learn from together, and a model of a client's own five classes does
+better on them than a model of all ten. With two classes per client, each could learn as well alone.
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ class Digits(Source):
         "groups": ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9), (0, 2, 4, 6, 8), (1, 3, 5, 7, 9)),
         "dominant": 1.0,
     }
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "rounds": 30,
-        "training": {"lr": 0.1},
-        "methods": {
-            "fedcap": {"alpha": 5.0, "phi": 0.1, "lambda_": 1.0, "t_norm": 6.0},
-            "ditto": {"lambda_": 1.0},
-        },
-    }
+    defaults: ClassVar[Mapping[str, Any]] = {"rounds": 30, "training": {"lr": 0.1}}
 
     partition: str | dict[str, Any] = "groups"
     samples: Amount = 60

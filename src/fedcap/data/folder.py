@@ -1,6 +1,6 @@
-"""One's own images from a folder: folder/class/image.png, or folder/client/class/image.png.
+"""The user's own images from a folder: folder/class/image.png, or folder/client/class/image.png.
 
-Images must be of one size; they are read in colour if any of them has colour.
+All images must have the same size. If any of them has colour, all are read in colour.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcap.data.base import Dataset, registry
+from fedcap.data.base import Dataset, registry, text_digest
 from fedcap.data.cache import cached
-from fedcap.data.files import corrupted, file_stamp
+from fedcap.data.files import content_hash, corrupted, file_stamp
 from fedcap.data.own import Own, from_arrays
 from fedcap.registry import InputError
 
@@ -28,7 +28,7 @@ class Folder(Own):
     path: str = ""
 
     def has_owners(self) -> bool:
-        """Whether the folder is by client."""
+        """Whether the images are by client."""
         return _depth(Path(self.path), self.files()) == 3
 
     @property
@@ -37,15 +37,18 @@ class Folder(Own):
         return Path(self.path).name
 
     def files(self) -> list[Path]:
-        """Return all images, in order."""
+        """Return all images, sorted; that the folder has none, or none by class, is an error."""
         folder = Path(self.path)
         if not self.path or not folder.is_dir():
             raise InputError(f"cannot read {self.path or 'data set folder'}: give --dataset FOLDER")
-        return sorted(
+        found = sorted(
             path
             for path in folder.rglob("*")
-            if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.parts[-3:])
+            if path.suffix.lower() in SUFFIXES
+            and not any(part.startswith(".") for part in path.relative_to(folder).parts)
         )
+        _depth(folder, found)
+        return found
 
     def load(self) -> Dataset:
         """Return all images as C×H×W bytes."""
@@ -53,14 +56,21 @@ class Folder(Own):
         stamps = {str(path.relative_to(folder)): file_stamp(path) for path in files}
         return cached("folder", {"path": self.path, "files": stamps}, lambda: _decode(folder, files))
 
+    def fingerprint(self) -> str:
+        """Return a hash of all images and of their paths inside the folder, which name class and client."""
+        folder = Path(self.path)
+        return text_digest(
+            f"{content_hash(path)} {path.relative_to(folder).as_posix()}" for path in self.files()
+        )
+
 
 def _depth(folder: Path, files: Sequence[Path]) -> int:
-    """Return 2 if the images lie by class, 3 if by client and class."""
+    """Return 2 if the images are by class, 3 if they are by client and class; refuse anything else."""
     depths = {len(path.relative_to(folder).parts) for path in files}
     if depths not in ({2}, {3}):
         raise InputError(
             f"{folder} must hold images by class (class/image.png) or by client and class"
-            f" (client/class/image.png); {'it has no images' if not files else 'these lie otherwise'}"
+            f" (client/class/image.png); {'it has no images' if not files else 'its images are elsewhere'}"
         )
     return depths.pop()
 
@@ -93,4 +103,4 @@ def _read(path: Path) -> np.ndarray:
             grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
             return np.asarray(image.convert("L" if grey else "RGB"))
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
-        raise corrupted(path, f"it is no image ({error})") from None
+        raise corrupted(path, f"it is not an image ({error})") from None

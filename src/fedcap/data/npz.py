@@ -1,4 +1,7 @@
-"""One's own arrays from a NumPy file: `x` and `y`, and if wanted `client` (whose) and `test` (split)."""
+"""The user's own arrays from a NumPy file: inputs `x` and labels `y`.
+
+Optional are `client` (the owner of each sample) and `test` (whether each is for testing only).
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,14 @@ class Npz(Own):
         return Path(self.path).stem
 
     def files(self) -> list[Path]:
-        """Return the one file."""
+        """Return the one file; that it cannot be read is an error."""
+        _names(Path(self.path))
         return [Path(self.path)]
 
     def load(self) -> Dataset:
         """Return all samples."""
-        return cached("npz", {"files": hashes(self.files())}, lambda: read_npz(Path(self.path)))
+        files = self.files()
+        return cached("npz", {"files": hashes(files)}, lambda: read_npz(files[0]))
 
 
 def _names(path: Path) -> list[str]:
@@ -56,7 +61,7 @@ def _names(path: Path) -> list[str]:
 
 
 def read_npz(path: Path) -> Dataset:
-    """Read a file of arrays; nothing in it is unpickled."""
+    """Return the data set in a file of arrays; nothing in the file is unpickled."""
     names = _names(path)
     for name in ("x", "y"):
         if name not in names:

@@ -1,8 +1,8 @@
-"""One's own data: what a file, a folder or a Python object must be, and the set-up it runs in.
+"""The user's own data: what a file, a folder or a Python object must hold, and the set-up it runs in.
 
-Inputs are floats, taken as they are, or bytes: images, n×H×W or n×H×W×C or n×C×H×W, scaled to [−1, 1].
-Labels are anything that can be sorted; clients too. `like` takes the set-up of another data set: its
-partition and groups, its clients, its training and its network, with as many samples as there are.
+Inputs are floats, used as they are, or bytes: images, n×H×W or n×H×W×C or n×C×H×W, scaled to [−1, 1].
+Labels are numbers or text, and so are owners. With `like`, the data runs in the set-up of another data set:
+its partition and groups, its number of clients, its training and its network.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CHANNELS = (1, 3, 4)
 
 @dataclass(frozen=True)
 class Own(Source):
-    """Data of the user's: dealt out by its owners if it says whose samples are whose, else at random."""
+    """The user's own data: a client per owner if the data says whose each sample is, else an iid split."""
 
     model: ClassVar[str] = "mlp"
 
     partition: str | dict[str, Any] | None = None  # type: ignore[assignment]
     clients: Count = None
     like: str | None = None
-    """Another data set, whose set-up this one takes."""
+    """The data set in whose set-up this one runs."""
 
     def __post_init__(self) -> None:
         if self.partition is None:
@@ -45,7 +45,7 @@ class Own(Source):
 
     @classmethod
     def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the set-up of the data set that this one is to be like."""
+        """Return the set-up of the data set named by `like`, if one is."""
         if not options.get("like"):
             return super().suggest(options)
         other: Any = registry.get(options["like"])
@@ -57,10 +57,10 @@ class Own(Source):
 
 
 def table(value: Any) -> Any:
-    """Return what was given as a data set as a table of name and options, if it is the user's own.
+    """Return the user's own data as a table of the source that reads it, and its options.
 
-    A path becomes the source that reads it, and so does a table with a path for its name; arrays and
-    `torch.utils.data.Dataset`s become the source `arrays`. Anything else is returned as it is.
+    A path, or a table with a path for its name, becomes a table of the source `npz` or `folder`. Arrays and
+    `torch.utils.data.Dataset`s become a table of the source `arrays`. Anything else is returned as it is.
     """
     if isinstance(value, str | Path):
         return _path_table(str(value))
@@ -78,7 +78,7 @@ def table(value: Any) -> Any:
 
 
 def _path_table(name: str) -> dict[str, str]:
-    """Return a path as the source that reads it; any other name stands for itself."""
+    """Return a table of the source that reads a path; what is not a path is taken as a source's name."""
     path = Path(name).expanduser()
     looks = path.suffix == ".npz" or "/" in name or name.startswith((".", "~"))
     if name in registry.names() or not (looks or path.is_dir()):
@@ -92,7 +92,7 @@ def _path_table(name: str) -> dict[str, str]:
 
 
 def from_arrays(what: str, x: Any, y: Any, client: Any = None, test: Any = None) -> Dataset:
-    """Return arrays as a data set; what is wrong with them is told with the name of their origin."""
+    """Return arrays as a data set; `what` is the name of their origin, for error messages."""
     inputs, labels = _array(what, "x", x), _array(what, "y", y)
     if labels.ndim != 1 or len(labels) != len(inputs) or not len(labels):
         raise InputError(
@@ -125,17 +125,17 @@ def _array(what: str, name: str, value: Any, length: int | None = None) -> np.nd
 
 
 def _numbered(what: str, name: str, values: np.ndarray) -> tuple[tuple[str, ...], Tensor]:
-    """Return the distinct values by name, in order, and each entry's place among them."""
+    """Return the distinct values as text, sorted, and for each entry its place among them."""
     if values.dtype.kind == "f":
         if not np.array_equal(values, np.round(values)):
-            raise InputError(f"{what}: {name} must name classes, not measure something: it has fractions")
+            raise InputError(f"{what}: {name} must be whole numbers or text, and it has fractions")
         values = values.astype(np.int64)
     distinct, places = np.unique(values, return_inverse=True)
     return tuple(str(value) for value in distinct.tolist()), torch.from_numpy(places.astype(np.int64))
 
 
 def _inputs(what: str, x: np.ndarray) -> Tensor:
-    """Return inputs as float32, or as images of bytes with their channels first."""
+    """Return inputs as float32, or bytes as they are with the channels before height and width."""
     if x.ndim < 2:
         raise InputError(f"{what}: x must be an array of inputs; its shape is {list(x.shape)}")
     if x.dtype == np.uint8:

@@ -1,0 +1,150 @@
+"""The raw file of WISDM v1.1: a record `user,activity,timestamp,x,y,z;` per reading, and many flaws.
+
+There are blank lines, missing values, stray commas and semicolons, several records on a line, and users and
+times out of order. Every record that is whole is read, wherever it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedcap.data.files import corrupted, refuse_web_page
+
+CLASSES = ("Walking", "Jogging", "Sitting", "Standing", "Upstairs", "Downstairs")
+ALPHABET = bytes(range(ord("0"), ord("9") + 1)) + b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+ALPHABET += b",;.+-_ \t\r\n"
+LONGEST = 120
+"""The most bytes that a regular record has."""
+_NUMBER = rb"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\.?"
+_COMMA = rb"[ \t]*,[ \t]*"
+RECORD = re.compile(
+    rb"(?<![\w.])"
+    + _COMMA.join([rb"([0-9]{1,18})", rb"([A-Za-z]+)", rb"([0-9]{1,18})", *[_NUMBER] * 3])
+    + rb"(?![\w.])"
+)
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Records as columns, in any order."""
+
+    places: np.ndarray
+    """The place in the file where each record begins."""
+    users: np.ndarray
+    labels: np.ndarray
+    """Places in `CLASSES`, or -1 for an activity that is not among them."""
+    times: np.ndarray
+    values: np.ndarray
+    """n×3."""
+
+    def only(self, mask: np.ndarray) -> Readings:
+        """Return the readings for which the mask holds."""
+        return Readings(*(column[mask] for column in vars(self).values()))
+
+    @classmethod
+    def join(cls, parts: Sequence[Readings]) -> Readings:
+        """Return all readings of several parts."""
+        return cls(
+            *(np.concatenate(columns) for columns in zip(*(vars(p).values() for p in parts), strict=True))
+        )
+
+
+def read_readings(path: Path) -> tuple[Readings, int]:
+    """Return all whole records, and how many records are not whole.
+
+    Regular records are read all at once, in columns; the others are searched one by one for readings.
+    """
+    refuse_web_page(path)
+    content = path.read_bytes()
+    if strange := content.translate(None, ALPHABET):
+        raise corrupted(path, f"it holds bytes that its text never has, such as {strange[:1]!r}")
+    if content and content[-1:] not in b";\r\n":
+        raise corrupted(path, "it ends in the middle of a record")
+    starts, ends, regular = _stretches(content)
+    try:
+        parts = [_columns(content, starts[regular], ends[regular])]
+    except (ValueError, OverflowError):  # some value is not a number: read all records one by one
+        parts, regular = [], np.zeros(len(starts), dtype=bool)
+    matches = [
+        match
+        for start, end in zip(starts[~regular].tolist(), ends[~regular].tolist(), strict=True)
+        for match in RECORD.finditer(content, start, end)
+    ]
+    readings = Readings.join([*parts, _fields(matches)])
+    whole = readings.only((readings.labels >= 0) & np.isfinite(readings.values).all(axis=1))
+    records = len(starts) + len(matches) - len({match.pos for match in matches})
+    if 2 * len(whole.users) < records or not records:
+        raise corrupted(path, f"only {len(whole.users)} of its {records} records are readings")
+    return whole, records - len(whole.users)
+
+
+def _stretches(content: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where each stretch between line ends and semicolons begins and ends, and which are regular.
+
+    A regular stretch has six fields, none of them empty, and at most `LONGEST` bytes. Stretches with nothing
+    but commas and blanks are left out.
+    """
+    text = np.frombuffer(content, np.uint8)
+    stop = (text == ord(";")) | (text == ord("\n")) | (text == ord("\r"))
+    ends = np.flatnonzero(stop)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    starts, ends = starts[ends > starts], ends[ends > starts]
+    comma = text == ord(",")
+    commas = np.flatnonzero(comma)
+    gaps = commas[(comma | stop)[commas + 1]]
+    regular = (_count(commas, starts, ends) == 5) & (_count(gaps, starts, ends) == 0)
+    regular &= (text[starts] != ord(",")) & (ends - starts <= LONGEST)
+    keep = np.ones(len(starts), dtype=bool)
+    for at in np.flatnonzero(~regular).tolist():
+        keep[at] = bool(content[starts[at] : ends[at]].strip(b" \t,"))
+    return starts[keep], ends[keep], regular[keep]
+
+
+def _count(places: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return how many of the places, which are in ascending order, are in each stretch."""
+    return np.searchsorted(places, ends) - np.searchsorted(places, starts)
+
+
+def _columns(content: bytes, starts: np.ndarray, ends: np.ndarray) -> Readings:
+    """Return the readings of regular records; a value that is not a number is a `ValueError`."""
+    text = np.frombuffer(content, np.uint8)
+    commas = np.flatnonzero(text == ord(","))
+    inside = commas[np.searchsorted(commas, starts)[:, None] + np.arange(5)]
+    first = np.concatenate([starts[:, None], inside + 1], axis=1)
+    last = np.concatenate([inside, ends[:, None]], axis=1)
+    users, activities, times, *values = (_strings(text, first[:, k], last[:, k]) for k in range(6))
+    labels = np.full(len(starts), -1)
+    for label, name in enumerate(CLASSES):
+        labels[activities == name.encode()] = label
+    return Readings(
+        starts,
+        users.astype(np.int64),
+        labels,
+        times.astype(np.int64),
+        np.stack([column.astype(np.float32) for column in values], axis=1),
+    )
+
+
+def _strings(text: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return the stretches of text as an array of byte strings."""
+    width = int((last - first).max(initial=1))
+    places = first[:, None] + np.arange(width)
+    letters = np.where(places < last[:, None], text[np.minimum(places, len(text) - 1)], 0).astype(np.uint8)
+    return letters.view(f"S{width}")[:, 0]
+
+
+def _fields(matches: Sequence[re.Match[bytes]]) -> Readings:
+    """Return the readings of records that were found one by one."""
+    labels = {name.encode(): label for label, name in enumerate(CLASSES)}
+    return Readings(
+        np.array([match.start() for match in matches], dtype=np.int64),
+        np.array([int(match[1]) for match in matches], dtype=np.int64),
+        np.array([labels.get(match[2], -1) for match in matches], dtype=np.int64),
+        np.array([int(match[3]) for match in matches], dtype=np.int64),
+        np.array([[float(match[k]) for k in (4, 5, 6)] for match in matches], np.float32).reshape(-1, 3),
+    )
