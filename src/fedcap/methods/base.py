@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from fedcap.aggregators.base import finite_rows
+from fedcap.matrices import finite_rows
 from fedcap.registry import Registry
 from fedcap.training import Layout, LocalClient, Network, Trained
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from fedcap import aggregators
-from fedcap.aggregators import Aggregator
+from fedcap.aggregators import Aggregator, Robust
 from fedcap.methods.base import Dispatch, Uploads, Verdict, drop_non_finite, norms_by_client, registry
 from fedcap.methods.global_model import GlobalModel, GlobalState
 
@@ -26,21 +26,23 @@ def combine(rule: Aggregator, uploads: Uploads) -> tuple[Tensor | None, Verdict]
     """Return the rule's aggregate of the finite rows, none if there are none, and what was found.
 
     A round may have too few rows for the M assumed, or for the rule at all; then M is lowered, or the
-    median takes the rule's place, and the verdict says so.
+    median takes the rule's place. The verdict says so, and also that a rule withstands fewer than M.
     """
     norms = norms_by_client(uploads.ids, uploads.updates)
     uploads, refused = drop_non_finite(uploads)
-    rows, malicious = len(uploads), uploads.malicious
+    rows, assumed = len(uploads), uploads.malicious
     if not rows:
         return None, Verdict(norms, refused)
     notes = []
-    if rule.tolerates(rows) < 0:
+    if rule.takes(rows) < 0:
         notes.append(f"{rows} rows are too few for {type(rule).__name__}: {FALLBACK} used")
         rule = aggregators.make(FALLBACK)
-    if malicious > rule.tolerates(rows):
-        notes.append(f"{malicious} malicious of {rows} rows assumed, {rule.tolerates(rows)} guarded against")
-        malicious = rule.tolerates(rows)
-    return rule(uploads.updates, uploads.samples, malicious), Verdict(norms, refused, notes=notes)
+    told = min(assumed, rule.takes(rows))
+    withstood = rule.withstands(rows, told)
+    if isinstance(rule, Robust) and withstood < assumed:  # the mean promises nothing
+        who = f"{type(rule).__name__}, told {told}, withstands {withstood}"
+        notes.append(f"{assumed} malicious of {rows} rows assumed: {who}")
+    return rule(uploads.updates, uploads.samples, told), Verdict(norms, refused, notes=notes)
 
 
 @registry.register("fedavg", "fedavg-ft")
@@ -56,7 +58,7 @@ class FedAvg(GlobalModel):
 
     @cached_property
     def _rule(self) -> Aggregator:
-        return aggregators.chosen(self.rule)
+        return aggregators.registry.build(self.rule)
 
     def aggregate(
         self, state: GlobalState, dispatch: Dispatch, uploads: Uploads
