@@ -408,7 +408,15 @@ def test_a_round_too_small_for_m_lowers_it_and_says_so():
     uploads = Uploads(torch.arange(4), torch.randn(4, 3), torch.ones(4), malicious=2)
     step, verdict = combine(make_rule("multi-krum"), uploads)
     assert torch.equal(step, make_rule("multi-krum")(uploads.updates, malicious=1))
-    assert verdict.notes == ["2 malicious of 4 rows assumed, 1 guarded against"]
+    assert verdict.notes == ["2 malicious of 4 rows assumed: MultiKrum, told 1, withstands 0"]
+
+
+def test_a_rule_that_withstands_fewer_than_are_assumed_says_so_and_a_mean_promises_nothing():
+    uploads = Uploads(torch.arange(20), torch.randn(20, 3), torch.ones(20), malicious=6)
+    _, verdict = combine(make_rule("bucketing", rule="median", size=2), uploads)
+    assert verdict.notes == ["6 malicious of 20 rows assumed: Bucketing, told 6, withstands 4"]
+    assert combine(make_rule("median"), uploads)[1].notes == []
+    assert combine(make_rule("mean"), uploads)[1].notes == []
 
 
 def test_a_round_too_small_for_the_rule_takes_the_median_and_says_so():

@@ -3,9 +3,9 @@
 `make(name, **options)` gives `rule(updates: Tensor[N, D], weights=None, malicious=0) -> Tensor[D]`.
 """
 
-from fedcap.aggregators.base import Aggregator, chosen, registry
+from fedcap.aggregators.base import Aggregator, Robust, registry
 
 names = registry.names
 make = registry.make
 
-__all__ = ["Aggregator", "chosen", "make", "names", "registry"]
+__all__ = ["Aggregator", "Robust", "make", "names", "registry"]

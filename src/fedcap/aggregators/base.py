@@ -2,7 +2,15 @@
 
 `updates` is N×D, a row per client; `malicious` is M, how many rows the server fears to be bad. A robust
 rule implements `combine`, which sees finite rows only: a row with NaN or infinity is surely one of the M,
-so it is dropped and M is lowered by one. Rows of any finite size, 1e30 too, are for the rule to withstand.
+so it is dropped and M is lowered by one. Rows of any size that single precision holds are left for the rule.
+
+Two numbers tell what can be asked of a rule, and they differ:
+
+- `takes(N)` is the largest M with which it can compute at all. A larger M is refused with an error.
+- `withstands(N, M)` is its promise: told M, that many bad rows, whatever they hold, leave the aggregate
+  within a distance of the honest rows that does not depend on the bad ones. It may be smaller than M; the
+  rule then still answers, and whoever asked for M is told (the round's record notes it). A rule that
+  withstands bad rows only if they are of a certain kind promises 0, and its module says which kind.
 
 Every row has one vote in a robust rule: sample counts are the clients' own claims, and what a rule
 promises it promises for M rows, not for M rows that say they stand for a thousand. Only the mean weighs.
@@ -12,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -20,6 +27,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fedcap.matrices import finite_rows
 from fedcap.registry import InputError, Registry
 
 
@@ -34,19 +42,26 @@ class Aggregator(ABC):
     def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
         """Return the aggregate, D; `weights` (N, not negative) are the clients' sample counts."""
 
-    def tolerates(self, rows: int) -> int:
-        """Return the largest M the rule can be asked for, of so many rows; negative if they are too few."""
+    def takes(self, rows: int) -> int:
+        """Return the largest M that the rule can compute with; negative if the rows are too few."""
         return rows - 1
+
+    def withstands(self, rows: int, malicious: int) -> int:
+        """Return how many bad rows, whatever they hold, do not break the rule when it is told M.
+
+        M is at most what the rule takes.
+        """
+        return 0
 
 
 @dataclass(frozen=True)
 class Robust(Aggregator):
-    """A rule that bad rows do not break; what is left of N and M after dropping rows goes to `combine`."""
+    """A rule that is meant to withstand bad rows; `combine` gets what is finite, and M without the rest."""
 
     def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
         """Return the aggregate of the finite rows, each of which has one vote."""
         rows, malicious = without_bad_rows(updates.detach(), malicious)
-        most = self.tolerates(len(rows))
+        most = self.takes(len(rows))
         if most < 0:
             raise InputError(f"{type(self).__name__} cannot work with {len(rows)} rows: they are too few")
         if malicious > most:
@@ -74,27 +89,10 @@ class Wrapper(Robust):
     @cached_property
     def inner(self) -> Aggregator:
         """The inner rule."""
-        return chosen(self.rule)
+        return registry.build(self.rule)
 
 
 registry: Registry[Aggregator] = Registry("aggregator", Aggregator, "fedcap.aggregators")
-
-
-def chosen(rule: str | Mapping[str, Any]) -> Aggregator:
-    """Build a rule from its name, or from a table of its name and its options."""
-    options = {"name": rule} if isinstance(rule, str) else dict(rule)
-    name = options.pop("name", None)
-    if not isinstance(name, str):
-        raise InputError('a rule is a name, or a table such as {name = "bucketing", rule = "median"}')
-    return registry.make(name, **options)
-
-
-def finite_rows(updates: Tensor) -> Tensor:
-    """Return which rows are numbers throughout, N flags."""
-    finite = updates.sum(dim=1).isfinite()
-    if not bool(finite.all()):  # a bad row, or one so large that its sum has no number
-        finite[~finite] = updates[~finite].isfinite().all(dim=1)
-    return finite
 
 
 def without_bad_rows(updates: Tensor, malicious: int) -> tuple[Tensor, int]:
@@ -109,12 +107,17 @@ def without_bad_rows(updates: Tensor, malicious: int) -> tuple[Tensor, int]:
 
 
 def draw(seed: int, rows: Tensor) -> torch.Generator:
-    """Return a generator for one call of a rule that needs chance.
+    """Return a generator for one call of a rule that draws at random.
 
-    It follows from the seed and a sample of the rows' bits. So the rule remains a function of its
-    arguments, yet its draw changes each round, as the rows do; and without the seed nobody can choose
-    a row that leads to a draw of their liking.
+    It is seeded with the rule's seed and a sample of the rows' bits. So equal arguments give an equal draw,
+    and another round, whose rows differ, gives another one. A client that does not know the seed cannot
+    choose its row such that a certain draw comes out.
     """
     bits = rows[:, :: max(1, rows.shape[1] // 256)].detach().cpu().double().numpy().tobytes()
     digest = hashlib.sha256(str(seed).encode() + bits).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def minority(rows: int) -> int:
+    """Return the largest M with 2M < N, which is what medians withstand."""
+    return max(0, (rows - 1) // 2)

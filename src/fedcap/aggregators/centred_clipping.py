@@ -3,10 +3,13 @@
     v ← v + (1/N) Σ_i (d_i − v) · min(1, τ / ‖d_i − v‖),    from v = 0, a few times
 
 Reference: Karimireddy, He, Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021.
-Breakdown: proven for M/N ≤ 0.1; a step is moved by M τ / N at most by M bad rows, and for 2M < N the
-default τ, the median distance from v, is no longer than honest distances are. The paper starts from the
-last round's aggregate; updates are differences from the last model already, so v = 0 is that. Conventions
-differ: ByzFL has τ = 100 and one step, which `threshold=100, steps=1` gives here.
+Convergence is proven for M/N ≤ 0.1. M bad rows move a step by M τ / N at most. Withstands any M with 2M < N,
+in this sense: after k steps v is at most k τ long. The default τ, the median distance from v, is at most
+the largest honest one, so v is then at most 2^k − 1 times as long as the longest honest row.
+
+ByzFL differs in two ways. It has τ = 100 and one step; `threshold=100, steps=1` gives that here. And it
+remembers: like the paper's, each call starts from the aggregate of the last one. Here every round starts at
+0: updates are differences from the last model already, and a rule is a function of its arguments alone.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.aggregators.base import Robust, registry
+from fedcap.aggregators.base import Robust, minority, registry
 from fedcap.aggregators.columns import distances_to, weighted_sum
 from fedcap.aggregators.norm_clipping import clipping_factors
 
@@ -30,6 +33,10 @@ class CentredClipping(Robust):
     threshold: Annotated[float, Field(gt=0)] | None = None
     """τ; in each step the median distance from v if not given."""
     steps: Annotated[int, Field(ge=1)] = 3
+
+    def withstands(self, rows: int, malicious: int) -> int:
+        """Return the largest minority."""
+        return minority(rows)
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return v after the last step."""

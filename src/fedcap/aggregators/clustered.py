@@ -4,9 +4,10 @@ Complete-linkage agglomerative clustering of the updates into two by 1 − cosin
 same size the one whose updates are shorter on average is kept.
 
 Reference: Sattler, Müller, Wiegand, Samek, "On the Byzantine robustness of clustered federated
-learning", ICASSP 2020; complete linkage as in Li et al., "FedCAP", ACSAC 2024. Breakdown: 2M < N, and
-only for bad rows that point elsewhere than the honest ones: length is not looked at, so a row N times as
-long (MR) stays and is averaged in.
+learning", ICASSP 2020; complete linkage as in Li et al., "FedCAP", ACSAC 2024. It promises nothing against
+arbitrary rows. It holds for 2M < N if the bad rows point one way and the honest ones another. Length is
+not looked at: a row that points the honest way and is N times as long (MR) is averaged in. Bad rows that
+each point elsewhere may end up in a cluster with honest ones.
 """
 
 from __future__ import annotations

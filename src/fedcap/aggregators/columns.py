@@ -1,7 +1,7 @@
 """Updates taken in blocks of columns that fit the cache: sorted coordinates, products, distances.
 
-Products are summed in double precision. It holds products of single-precision numbers exactly, so nothing
-is lost by cancellation when rows differ little, or to overflow when one is 1e30. On a CPU the work inside a
+Products are summed in double precision, which holds products of single-precision numbers exactly: rows that
+differ little are told apart, and a row of 1e30 does not overflow. On a CPU the work inside a
 block is NumPy's: it sorts, compares and multiplies small matrices faster than PyTorch.
 """
 
@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcap.matrices import column_blocks
+
 CACHED = 1 << 18
 """Numbers in a block: a megabyte in single precision."""
 NETWORK_UP_TO = 32
@@ -21,10 +23,8 @@ NETWORK_UP_TO = 32
 
 
 def blocks(rows: Tensor) -> Iterator[slice]:
-    """Yield the columns of each block."""
-    width = max(1, CACHED // max(1, len(rows)))
-    for start in range(0, rows.shape[1], width):
-        yield slice(start, start + width)
+    """Yield the columns of each block, as many as fit the cache with so many rows."""
+    return column_blocks(rows.shape[1], max(1, CACHED // max(1, len(rows))))
 
 
 def order_statistics(block: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def products(rows: Tensor, exact: bool = True) -> Tensor:
                     wide = np.empty(part.shape)
                 wide[:] = part
                 part = wide
-            with np.errstate(over="ignore", invalid="ignore"):  # whoever wants no exact ones looks for inf
+            with np.errstate(over="ignore", invalid="ignore"):  # inf tells the caller to ask for exact ones
                 found += part @ part.T  # NumPy sees that the product is symmetric and computes half of it
         return torch.from_numpy(found)
     total = rows.new_zeros((len(rows), len(rows)), dtype=torch.float64)

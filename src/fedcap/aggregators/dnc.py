@@ -4,10 +4,13 @@ On a random sample of the columns, centred: v is the top right singular vector, 
 is ((d_i − mean) · v)², and the ⌈c M⌉ rows with the largest scores are dropped. The mean of the rows that
 are dropped in none of the `iterations` remains.
 
-Reference: Shejwalkar, Houmansadr, "Manipulating the Byzantine", NDSS 2021. Breakdown: 2M < N, and bad rows
-far enough from the honest mean to show in the main direction; ⌈c M⌉ rows must leave one. The sampled
-columns change each round (see `base.draw`). The scores come from the N×N products of the centred rows, whose
-top eigenvector u with eigenvalue σ² gives σ² u_i² = ((d_i − mean) · v)².
+Reference: Shejwalkar, Houmansadr, "Manipulating the Byzantine", NDSS 2021. It promises nothing against
+arbitrary rows. It holds for 2M < N if the bad rows deviate together, so that all stand out along one
+direction, and in the sampled columns; of two bad rows of which one is far longer, the other hides behind
+it. ⌈c M⌉ dropped rows must leave one. The sampled columns change each round (see `base.draw`).
+
+The scores come from the N×N products of the centred rows: their top eigenvector u with eigenvalue σ² gives
+σ² u_i² = ((d_i − mean) · v)².
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class DnC(Robust):
     iterations: Annotated[int, Field(ge=1)] = 1
     seed: int = 0
 
-    def tolerates(self, rows: int) -> int:
+    def takes(self, rows: int) -> int:
         """Return the largest M whose ⌈c M⌉ rows leave one."""
         return min(rows - 1, math.floor((rows - 1) / self.factor))
 

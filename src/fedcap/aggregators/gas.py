@@ -3,9 +3,11 @@
     score(i) = Σ_q ‖d_i^(q) − rule(d_1^(q), …, d_N^(q))‖;    the mean of the N − M lowest scores
 
 Reference: Liu et al., "Byzantine-robust learning on heterogeneous data via gradient splitting", ICML 2023.
-Breakdown: that of the inner rule on N rows with M bad ones; in few dimensions at a time a bad row can
-hide less well. Sub-vectors are consecutive weights, as even in number as it goes (the authors' code
-shuffles the weights first).
+Withstands what the inner rule does, but no more than the M rows it drops. In few dimensions at a time a
+bad row can hide less well. Sub-vectors are consecutive weights, as even in number as it goes; the authors'
+code shuffles the weights first. The default inner rule here is the coordinate-wise median, which of an even
+number of values is the mean of the two in the middle; the authors' code has Bulyan as its default, and its
+median is `torch.median`, which gives the lower of the two.
 """
 
 from __future__ import annotations
@@ -29,9 +31,13 @@ class GAS(Wrapper):
     chunks: Annotated[int, Field(ge=1)] = 1000
     """p: how many sub-vectors; no more than there are weights."""
 
-    def tolerates(self, rows: int) -> int:
-        """Return what the inner rule tolerates."""
-        return min(rows - 1, self.inner.tolerates(rows))
+    def takes(self, rows: int) -> int:
+        """Return what the inner rule takes."""
+        return min(rows - 1, self.inner.takes(rows))
+
+    def withstands(self, rows: int, malicious: int) -> int:
+        """Return what the inner rule withstands, but no more than are dropped."""
+        return min(malicious, self.inner.withstands(rows, malicious))
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the mean of the N − M rows with the smallest scores."""

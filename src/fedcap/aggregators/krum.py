@@ -2,9 +2,10 @@
 
     score(i) = Σ_{j ∈ nearest N − M − 2 others of i} ‖d_i − d_j‖²,    d_{argmin score}
 
-Reference: Blanchard et al., "Machine learning with adversaries", NeurIPS 2017. Breakdown: proven for
-2M + 2 < N; it needs a neighbour at least, N > M + 2, and refuses less. Conventions differ: ByzFL's Krum
-counts the N − M − 1 nearest.
+Reference: Blanchard et al., "Machine learning with adversaries", NeurIPS 2017. Withstands M, as proven
+there, if 2M + 2 < N. Told a larger M it counts fewer neighbours, and bad rows that are alike have
+each other as neighbours: it withstands N − M − 3 then. It takes any M < N − 2, since every row needs a
+neighbour to be judged by. ByzFL differs: its Krum counts the N − M − 1 nearest.
 """
 
 from __future__ import annotations
@@ -30,9 +31,13 @@ def krum_scores(rows: Tensor, malicious: int) -> Tensor:
 class Krum(Robust):
     """The one update whose N − M − 2 nearest others are closest to it."""
 
-    def tolerates(self, rows: int) -> int:
+    def takes(self, rows: int) -> int:
         """Return N − 3: every row needs a neighbour to be judged by."""
         return rows - 3
+
+    def withstands(self, rows: int, malicious: int) -> int:
+        """Return M; if that is more than N − M − 3 rows, return those."""
+        return min(malicious, rows - malicious - 3)
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the row with the smallest score."""

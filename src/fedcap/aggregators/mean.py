@@ -1,7 +1,7 @@
 """The mean, weighted by sample counts: Σ_i n_i d_i / Σ_i n_i.
 
 Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
-AISTATS 2017. Breakdown: a single bad row moves it anywhere; it refuses rows that are not finite.
+AISTATS 2017. Withstands nobody: a single bad row moves it anywhere. It refuses rows that are not finite.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcap.aggregators.base import Aggregator, finite_rows, registry
+from fedcap.aggregators.base import Aggregator, registry
+from fedcap.matrices import finite_rows
 from fedcap.registry import InputError
 
 

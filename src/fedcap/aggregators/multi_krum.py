@@ -1,8 +1,7 @@
 """Multi-Krum: the mean of the Q = N − M updates with the smallest Krum scores.
 
 Reference: Blanchard et al., "Machine learning with adversaries", NeurIPS 2017; Q = N − M as in Li et al.,
-"FedCAP", ACSAC 2024. Breakdown: proven for 2M + 2 < N; refused for N ≤ M + 2. Scores count the
-N − M − 2 nearest others; ByzFL's count N − M − 1 (see `krum`).
+"FedCAP", ACSAC 2024. What it takes and withstands, and how ByzFL's scores differ, is as in `krum`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     (1/N) Σ_i d_i · min(1, τ / ‖d_i‖)
 
-Reference: Sun et al., "Can you really backdoor federated learning?", 2019. Breakdown: none is claimed;
-M bad rows move the mean by M τ / N at most, in whatever direction they like.
+Reference: Sun et al., "Can you really backdoor federated learning?", 2019. M bad rows move the mean by
+M τ / N at most, in whatever direction they like. Withstands any M with 2M < N, in this sense: the result is
+at most τ long, and the default τ, the median length, is at most the length of the longest honest row.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.aggregators.base import Robust, registry
+from fedcap.aggregators.base import Robust, minority, registry
 from fedcap.aggregators.columns import distances_to, weighted_sum
 
 
 def clipping_factors(lengths: Tensor, threshold: float | None) -> Tensor:
     """Return min(1, τ / length), N; without a threshold, τ is the median length."""
-    limit = lengths.quantile(0.5) if threshold is None else torch.as_tensor(threshold).to(lengths)
+    limit = lengths.quantile(0.5) if threshold is None else lengths.new_tensor(threshold)
     return torch.where(lengths > limit, limit / lengths, 1)
 
 
@@ -32,6 +33,10 @@ class NormClipping(Robust):
 
     threshold: Annotated[float, Field(gt=0)] | None = None
     """τ; the median length if not given."""
+
+    def withstands(self, rows: int, malicious: int) -> int:
+        """Return the largest minority."""
+        return minority(rows)
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the mean of the shortened rows."""

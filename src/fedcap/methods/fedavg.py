@@ -14,7 +14,7 @@ from functools import cached_property
 from torch import Tensor
 
 from fedcap import aggregators
-from fedcap.aggregators import Aggregator
+from fedcap.aggregators import Aggregator, Robust
 from fedcap.methods.base import Choice, Judged, Uploads, registry
 from fedcap.methods.global_model import GlobalModel, GlobalState
 
@@ -26,19 +26,21 @@ def combine(rule: Aggregator, uploads: Uploads) -> tuple[Tensor | None, Sequence
     """Return the rule's aggregate of the rows, none if there are none, and notes.
 
     A round may have too few rows for the M assumed, or for the rule at all; then M is lowered, or the
-    median takes the rule's place, and a note says so.
+    median takes the rule's place. The notes say so, and also that a rule withstands fewer than M.
     """
-    rows, malicious = len(uploads), uploads.malicious
+    rows, assumed = len(uploads), uploads.malicious
     if not rows:
         return None, ()
     notes = []
-    if rule.tolerates(rows) < 0:
+    if rule.takes(rows) < 0:
         notes.append(f"{rows} rows are too few for {type(rule).__name__}: {FALLBACK} used")
         rule = aggregators.make(FALLBACK)
-    if malicious > rule.tolerates(rows):
-        notes.append(f"{malicious} malicious of {rows} rows assumed, {rule.tolerates(rows)} guarded against")
-        malicious = rule.tolerates(rows)
-    return rule(uploads.updates, uploads.samples, malicious), notes
+    told = min(assumed, rule.takes(rows))
+    withstood = rule.withstands(rows, told)
+    if isinstance(rule, Robust) and withstood < assumed:  # the mean promises nothing
+        who = f"{type(rule).__name__}, told {told}, withstands {withstood}"
+        notes.append(f"{assumed} malicious of {rows} rows assumed: {who}")
+    return rule(uploads.updates, uploads.samples, told), notes
 
 
 @registry.register("fedavg", "fedavg-ft")
