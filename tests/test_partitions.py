@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
 
-from fedcap import data
-from fedcap.data import federate, partitions
-from fedcap.data.base import Dataset
+from fedcap.data import partitions
 from fedcap.registry import InputError
-from fedcap.samples import Samples
-from fedcap.simulation import Experiment
 
 OPTIONS = {
     "iid": {},
@@ -331,144 +326,3 @@ def test_an_impossible_dirichlet_tells_the_numbers():
 def test_options_outside_their_range_are_refused(name: str, options: dict[str, float]):
     with pytest.raises(InputError, match=next(iter(options))):
         partitions.make(name, **options)
-
-
-# --- Training and test parts
-
-
-def numbered(classes: int, each: int) -> Dataset:
-    """A data set whose every input is its own number."""
-    labels = labels_of(classes, each)
-    x = torch.arange(len(labels), dtype=torch.float32)[:, None]
-    return Dataset(Samples(x, labels), tuple(map(str, range(classes))))
-
-
-def test_training_and_test_parts_have_no_sample_in_common():
-    federated = federate(numbered(4, 50), partitions.make("iid"), 5, 20, 0.75, seed=0)
-    assert [len(part) for part in federated.train] == [15] * 5
-    assert [len(part) for part in federated.test] == [5] * 5
-    everything = torch.cat([part.x for part in (*federated.train, *federated.test)]).flatten()
-    assert len(everything.unique()) == 100
-    for part in (*federated.train, *federated.test):
-        assert torch.equal(part.y, part.x.flatten().long() % 4)
-
-
-def test_federating_is_a_function_of_the_seed():
-    first, again, other = (
-        federate(numbered(4, 50), partitions.make("pathological"), 4, 20, 0.5, seed) for seed in (3, 3, 4)
-    )
-    assert first.partition_hash == again.partition_hash != other.partition_hash
-    assert first.data_hash == again.data_hash == other.data_hash
-    for parts in ("train", "test"):
-        for a, b in zip(getattr(first, parts), getattr(again, parts), strict=True):
-            assert torch.equal(a.x, b.x)
-            assert torch.equal(a.y, b.y)
-
-
-def test_a_client_with_too_few_samples_to_split_is_an_error_that_names_it():
-    with pytest.raises(InputError, match="client 0 has 1 samples"):
-        federate(numbered(4, 10), partitions.make("iid"), 5, 1, 0.75, seed=0)
-
-
-def test_data_that_brings_its_own_split_is_split_so():
-    dataset = numbered(4, 50)
-    tests = torch.arange(200) % 5 == 0
-    federated = federate(replace(dataset, test=tests), partitions.make("iid"), 4, 40, 0.75, seed=0)
-    for part in federated.train:
-        assert not tests[part.x.flatten().long()].any()
-    for part in federated.test:
-        assert tests[part.x.flatten().long()].all()
-    with pytest.raises(InputError, match="own split leaves it without"):
-        federate(
-            replace(dataset, test=torch.zeros(200, dtype=torch.bool)), partitions.make("iid"), 4, 40, 0.75, 0
-        )
-
-
-def test_without_a_number_there_is_a_client_per_owner_or_twenty():
-    dataset = numbered(4, 50)
-    owners = torch.arange(200) // 8
-    owned = replace(dataset, owners=owners, owner_names=tuple(map(str, range(25))))
-    assert len(federate(owned, partitions.make("natural"), None, None, 0.75, 0)) == 25
-    assert len(federate(dataset, partitions.make("iid"), None, None, 0.75, 0)) == 20
-
-
-# --- The root set
-
-
-@pytest.mark.parametrize(("classes", "root"), [(4, 20), (4, 22), (10, 7), (3, 3)])
-def test_a_root_set_is_even_over_the_classes_and_nobodys(classes: int, root: int):
-    federated = federate(numbered(classes, 60), partitions.make("iid"), 5, 5, 0.6, 0, root=root)
-    assert federated.root is not None
-    found = Counter(federated.root.y.tolist())
-    assert sum(found.values()) == root
-    assert max(found.values()) - min(found[k] for k in range(classes)) <= 1
-    given = torch.cat([part.x for part in (*federated.train, *federated.test)]).flatten()
-    held = federated.root.x.flatten()
-    assert len(held.unique()) == root
-    assert not torch.isin(held, given).any()
-
-
-def test_clients_are_the_same_with_a_root_set_and_without():
-    plain, rooted = (
-        federate(numbered(4, 60), partitions.make("pathological"), 5, 20, 0.6, 3, root=root)
-        for root in (0, 40)
-    )
-    assert plain.root is None
-    assert plain.partition_hash == rooted.partition_hash
-    for one, other in zip((*plain.train, *plain.test), (*rooted.train, *rooted.test), strict=True):
-        assert torch.equal(one.x, other.x)
-
-
-def test_a_class_that_runs_out_leaves_its_part_of_the_root_set_to_the_others():
-    labels = torch.tensor([0] * 50 + [1] * 50 + [2] * 3)
-    dataset = Dataset(Samples(torch.arange(103.0)[:, None], labels), ("a", "b", "c"))
-    groups = partitions.make("groups", groups=((0, 1),), dominant=1.0)
-    federated = federate(dataset, groups, 2, 20, 0.5, 0, root=33)
-    assert federated.root is not None
-    assert counts(labels, federated.root.x.flatten().long()) == {0: 15, 1: 15, 2: 3}
-
-
-def test_a_root_set_that_cannot_be_had_tells_how_many_are_missing():
-    with pytest.raises(InputError, match=r"root set of 100 .* leave 20: 80 are missing"):
-        federate(numbered(4, 30), partitions.make("iid"), 5, 20, 0.6, 0, root=100)
-
-
-# --- The embedded digits
-
-
-def test_digits_are_1797_images_of_ten_classes_between_minus_one_and_one():
-    dataset = data.make("digits").load()
-    assert dataset.samples.x.shape == (1797, 1, 8, 8)
-    assert (dataset.samples.x.min(), dataset.samples.x.max()) == (-1, 1)
-    assert dataset.samples.y.unique().tolist() == list(range(10))
-    assert dataset.classes == 10
-
-
-def test_digits_go_to_20_clients_with_42_training_and_18_test_samples_each():
-    federated = Experiment(dataset="digits").load_data()
-    assert [len(part) for part in federated.train] == [42] * 20
-    assert [len(part) for part in federated.test] == [18] * 20
-    assert federated.shape == (1, 8, 8)
-
-
-def test_digits_clients_have_their_groups_classes_only():
-    groups = (range(5), range(5, 10), range(0, 10, 2), range(1, 10, 2))
-    federated = Experiment(dataset="digits", seed=1).load_data()
-    for client in range(20):
-        labels = torch.cat([federated.train[client].y, federated.test[client].y]).tolist()
-        assert {label: labels.count(label) for label in labels} == dict.fromkeys(groups[client % 4], 12)
-
-
-def test_the_share_of_the_groups_classes_can_be_set_alone():
-    dataset = {"name": "digits", "samples": 80, "partition": {"dominant": 0.8}}
-    federated = Experiment(dataset=dataset).load_data()
-    labels = torch.cat([federated.train[0].y, federated.test[0].y])
-    assert 64 + 5 <= int((labels < 5).sum()) <= 64 + 10  # 64, and a part of the 16 from all ten classes
-
-
-@pytest.mark.parametrize(
-    "options", [{"clients": 1}, {"samples": 1}, {"train_share": 1.0}, {"train_share": 0}]
-)
-def test_digits_options_outside_their_range_are_refused(options: dict[str, float]):
-    with pytest.raises(InputError, match=next(iter(options))):
-        data.make("digits", **options)

@@ -23,7 +23,7 @@ WHAT = "dataset"
 @registry.register("arrays")
 @dataclass(frozen=True)
 class Arrays(Own):
-    """From Python, a pair of arrays or a torch Dataset: Experiment(dataset=(x, y))."""
+    """Your own data from Python, a pair of arrays or a torch Dataset: Experiment(dataset=(x, y))."""
 
     data: Any = None
     client: Any = None

@@ -23,7 +23,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".t
 @registry.register("folder")
 @dataclass(frozen=True)
 class Folder(Own):
-    """One's own images: --dataset FOLDER with class/image.png, or client/class/image.png."""
+    """Your own images: --dataset FOLDER with class/image.png, or client/class/image.png."""
 
     path: str = ""
 

@@ -22,7 +22,7 @@ from fedcap.registry import InputError
 @registry.register("npz")
 @dataclass(frozen=True)
 class Npz(Own):
-    """One's own arrays: --dataset FILE.npz with x, y, and if wanted client and test."""
+    """Your own arrays: --dataset FILE.npz with x and y, and optionally client and test."""
 
     path: str = ""
 

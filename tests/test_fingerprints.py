@@ -1,0 +1,157 @@
+"""A source's fingerprint: it tells one content from another, without decoding, wherever the files are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedcap import data
+from fedcap.registry import InputError
+
+pytestmark = pytest.mark.usefixtures("data_folder")
+
+FILES = {
+    "cifar10": ["cifar-10-batches-bin/data_batch_2.bin", "cifar-10-batches-bin/test_batch.bin"],
+    "emnist": [
+        "emnist/emnist-byclass-train-images-idx3-ubyte.gz",
+        "emnist/emnist-byclass-train-labels-idx1-ubyte.gz",
+    ],
+    "handwritten62": ["handwritten62.npz"],
+    "wisdm": ["WISDM_ar_v1.1/WISDM_ar_v1.1_raw.txt"],
+}
+
+
+def put(folder: Path, name: str, *contents: bytes) -> None:
+    for file, content in zip(FILES[name], contents, strict=False):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(content)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_depends_on_what_is_in_the_files(data_folder: Path, name: str) -> None:
+    found = set()
+    # None of these can be decoded, so decoding them would be an error.
+    for contents in ((b"one", b"two"), (b"One", b"two"), (b"other", b"two")):
+        put(data_folder, name, *contents)
+        found.add(data.make(name).fingerprint())
+        assert data.make(name).fingerprint() in found
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_does_not_depend_on_where_the_files_are(
+    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    put(data_folder, name, b"one", b"two")
+    first = data.make(name).fingerprint()
+    shutil.move(data_folder, tmp_path / "elsewhere")
+    monkeypatch.setenv("FEDCAP_DATA", str(tmp_path / "elsewhere"))
+    assert data.make(name).fingerprint() == first
+
+
+@pytest.mark.parametrize("name", ["cifar10", "emnist"])
+def test_it_depends_on_the_order_of_the_files(data_folder: Path, name: str) -> None:
+    put(data_folder, name, b"one", b"two")
+    first = data.make(name).fingerprint()
+    put(data_folder, name, b"two", b"one")
+    assert data.make(name).fingerprint() != first
+
+
+def test_it_depends_on_how_many_files_there_are(data_folder: Path) -> None:
+    put(data_folder, "cifar10", b"one")
+    first = data.make("cifar10").fingerprint()
+    put(data_folder, "cifar10", b"one", b"two")
+    assert data.make("cifar10").fingerprint() != first
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_missing_files_are_the_error_that_loading_them_is(name: str) -> None:
+    source = data.make(name)
+    with pytest.raises(InputError, match="is not here") as loading:
+        source.load()
+    with pytest.raises(InputError, match="is not here") as taking:
+        source.fingerprint()
+    assert str(taking.value) == str(loading.value)
+
+
+def test_embedded_data_has_one_that_never_changes() -> None:
+    assert data.make("digits").fingerprint() == "embedded"
+
+
+# --- The user's own
+
+
+def test_a_copied_npz_file_has_the_same_one(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.npz", tmp_path / "b.npz"
+    np.savez(first, x=np.ones((20, 3)), y=np.arange(20) % 2)
+    shutil.copy(first, second)
+    assert data.make("npz", path=str(first)).fingerprint() == data.make("npz", path=str(second)).fingerprint()
+    np.savez(second, x=np.zeros((20, 3)), y=np.arange(20) % 2)
+    assert data.make("npz", path=str(first)).fingerprint() != data.make("npz", path=str(second)).fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_a_path_that_leads_nowhere_is_the_error_that_loading_it_is(tmp_path: Path, kind: str) -> None:
+    source = data.make(kind, path=str(tmp_path / "gone.npz"), partition="iid")
+    with pytest.raises(InputError, match=r"cannot read .*gone\.npz") as loading:
+        source.load()
+    with pytest.raises(InputError, match=r"cannot read .*gone\.npz") as taking:
+        source.fingerprint()
+    assert str(taking.value) == str(loading.value)
+
+
+def pets(folder: Path) -> Path:
+    for place, label in enumerate(("cat", "dog")):
+        (folder / label).mkdir(parents=True)
+        for number in range(2):
+            pixels = np.full((4, 4), 10 * place + number, np.uint8)
+            Image.fromarray(pixels).save(folder / label / f"{number}.png")
+    return folder
+
+
+def changes(folder: Path) -> Iterator[None]:
+    """Change the folder step by step: a picture, its name, its class, and one picture fewer."""
+    Image.fromarray(np.full((4, 4), 99, np.uint8)).save(folder / "cat" / "0.png")
+    yield
+    (folder / "cat" / "0.png").rename(folder / "cat" / "9.png")
+    yield
+    (folder / "cat" / "9.png").rename(folder / "dog" / "9.png")
+    yield
+    (folder / "dog" / "9.png").unlink()
+    yield
+
+
+def test_a_folder_has_one_of_its_images_and_their_paths_inside_it(tmp_path: Path) -> None:
+    folder = pets(tmp_path / "pets")
+    found = [data.make("folder", path=str(folder)).fingerprint()]
+    assert data.make("folder", path=str(pets(tmp_path / "copy"))).fingerprint() == found[0]
+    for _ in changes(folder):
+        found.append(data.make("folder", path=str(folder)).fingerprint())
+    assert len(set(found)) == 5
+
+
+def test_a_folder_without_classes_is_the_error_that_loading_it_is(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "alone.png")
+    source = data.make("folder", path=str(tmp_path), partition="iid")
+    with pytest.raises(InputError, match="must hold images by class"):
+        source.load()
+    with pytest.raises(InputError, match="must hold images by class"):
+        source.fingerprint()
+
+
+def test_arrays_have_the_digest_of_their_data() -> None:
+    x, y = torch.arange(40.0)[:, None], torch.arange(40) % 2
+    source = data.make("arrays", data=(x, y))
+    assert source.fingerprint() == source.load().digest()
+    assert data.make("arrays", data=(x + 1, y)).fingerprint() != source.fingerprint()
+    # What a run's directory keeps of it has the same one, though the data is gone.
+    kept = {key: value for key, value in source.settings().items() if value is not None}
+    assert data.make("arrays", **kept).fingerprint() == source.fingerprint()
+    with pytest.raises(InputError, match="given from Python"):
+        data.make("arrays").fingerprint()
