@@ -10,20 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcap import aggregators, attacks, methods
+    from fedcap import detection as detectors
     from fedcap.methods.equations import calibrate, customization_weights
+    from fedcap.records import Result
     from fedcap.registry import InputError
-    from fedcap.simulation import Experiment, Result
+    from fedcap.simulation import Experiment
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Experiment": "fedcap.simulation",
     "InputError": "fedcap.registry",
-    "Result": "fedcap.simulation",
+    "Result": "fedcap.records",
     "calibrate": "fedcap.methods.equations",
     "customization_weights": "fedcap.methods.equations",
 }
-_ROOMS = ("aggregators", "attacks", "methods")
+_ROOMS = {
+    "aggregators": "fedcap.aggregators",
+    "attacks": "fedcap.attacks",
+    "detectors": "fedcap.detection",
+    "methods": "fedcap.methods",
+}
 
 __all__ = [
     "Experiment",
@@ -34,6 +41,7 @@ __all__ = [
     "attacks",
     "calibrate",
     "customization_weights",
+    "detectors",
     "methods",
 ]
 
@@ -42,5 +50,5 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name in _ROOMS:
-        return importlib.import_module(f"fedcap.{name}")
+        return importlib.import_module(_ROOMS[name])
     raise AttributeError(f"module 'fedcap' has no attribute {name!r}")

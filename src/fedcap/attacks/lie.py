@@ -38,7 +38,7 @@ class LIE(Attack):
     z: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """How many deviations below the mean; the largest number that hides, z_max, if not given."""
     over: Literal["all", "benign"] = "all"
-    """Whose updates mean and deviation are of: all participants' honest ones, or the benign clients' alone."""
+    """Whose honest updates mean and deviation are of: all participants', or the benign ones' alone."""
     correction: Literal[0, 1] = 0
     """0 for the population's deviation, 1 for the sample's."""
 

@@ -140,7 +140,7 @@ policies: Registry[Policy] = Registry("policy", Policy, "fedcap.detection")
 
 
 def count_by_id(ids: Tensor, counts: Tensor, more: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return the ids that have been counted, ascending, and their counts, with one more for each of `more`."""
+    """Return who has been counted, ascending, and how often, with one more for each of `more`."""
     new = torch.tensor(sorted(more), dtype=torch.long)
     all_ids = torch.unique(torch.cat([ids, new]))
     total = torch.zeros(len(all_ids), dtype=torch.long)

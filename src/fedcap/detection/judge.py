@@ -31,7 +31,9 @@ class Judge:
 
     def start(self) -> dict[str, Tensor]:
         """Return the memory of all of them before the first round."""
-        return self._joined({name: part.start() for name, part in self.detectors.items()}, self.policy.start())
+        return self._joined(
+            {name: part.start() for name, part in self.detectors.items()}, self.policy.start()
+        )
 
     def __call__(self, look: Look, memory: Tensors) -> tuple[Verdict, Tensors]:
         """Return who is removed and who is suspected, with every score, and the memory after the round.

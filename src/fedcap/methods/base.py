@@ -49,7 +49,7 @@ class Dispatch:
         self.mixing = mixing
         """N×P, if the models were mixed from a pool of P: how much of each went into whose."""
         self._fresh = fresh
-        """Whether the models were made for this dispatch and are in nobody's state: they may be given away."""
+        """Whether the models were made for this dispatch alone, so that they may be given away."""
 
     @classmethod
     def to_all(cls, ids: Tensor, model: Tensor) -> Dispatch:

@@ -41,6 +41,7 @@ ABLATION: dict[str, dict[str, Any]] = {
 """The rows of the paper's Table IV, as options. Rows without calibration have no detection either, as in the
 paper's own procedure; the second, personal training alone, is Ditto."""
 
+
 @dataclass(frozen=True)
 class FedCAPState:
     """What the server remembers: the global model, and the pools of the last round's participants."""

@@ -162,7 +162,9 @@ class FedFomo(Method[FomoState]):
         preferences[before[:, None], before] = state.preferences[left][:, left]
         if len(state.ids) and uploads.extra is not None:
             told = torch.zeros(len(uploads), len(state.ids))
-            told.scatter_(1, dispatch.rows[torch.searchsorted(dispatch.ids, uploads.ids)], uploads.extra.cpu())
+            told.scatter_(
+                1, dispatch.rows[torch.searchsorted(dispatch.ids, uploads.ids)], uploads.extra.cpu()
+            )
             preferences[now[:, None], before] += told[:, left]
         return FomoState(state.start, ids, models, preferences, state.rounds + 1), ()
 

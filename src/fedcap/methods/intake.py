@@ -146,11 +146,11 @@ def _is_finite_vector(value: object, size: int) -> bool:
 
 
 def _claim(upload: Upload) -> float:
-    return float(min(upload.samples, LARGEST_CLAIM))  # type: ignore[type-var, arg-type]
+    return float(min(upload.samples, LARGEST_CLAIM))  # type: ignore[call-overload]
 
 
 def _extras(uploads: Sequence[Upload], device: torch.device | str) -> Tensor:
-    return torch.stack([upload.extra for upload in uploads]).to(device)  # type: ignore[arg-type, misc]
+    return torch.stack([upload.extra for upload in uploads]).to(device)  # type: ignore[misc]
 
 
 def _largest_believed(claims: Tensor, malicious: int) -> float:

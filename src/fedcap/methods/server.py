@@ -19,10 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcap.detection import Look, Reason, Verdict
+from fedcap.detection import Reason
 from fedcap.matrices import finite_rows
-from fedcap.methods.base import Dispatch, Judged, Method
-from fedcap.methods.intake import Expected, Upload, admit
+from fedcap.methods.base import Dispatch, Method
+from fedcap.methods.conclude import Conclusion, conclude
+from fedcap.methods.intake import Admission, Expected, Upload, admit
 from fedcap.methods.roster import Roster
 from fedcap.randomness import derive
 from fedcap.state import Tensors, owned, under
@@ -93,8 +94,7 @@ class Server:
         """How many rounds have been closed."""
         self.removed: set[str] = set()
         self._state: Any = method.start(weights, layout)
-        self._judge = method.judge
-        self._memory: Tensors = self._judge.start() if self._judge else {}
+        self._memory: Tensors = method.judge.start() if method.judge else {}
         self._size = layout.size
         self._seed = seed
         self._malicious = malicious
@@ -113,7 +113,7 @@ class Server:
         return self.roster.sorted(there[at] for at in order[:count].tolist())
 
     def open(self, clients: Sequence[str]) -> Opening:
-        """Begin the next round with these clients; whoever is new is enrolled, whoever is removed left out."""
+        """Begin the next round with these clients; the new are enrolled, the removed left out."""
         there = [client for client in clients if client not in self.removed]
         for client in there:
             self.roster.enrol(client)
@@ -157,9 +157,7 @@ class Server:
         if self._opening is None:
             raise RuntimeError("no round is open: open one first")
         served, dispatch, faults = self.models_for(self._opening.clients, requests)
-        self._serving = Serving(
-            self._opening.round, served, dispatch, faults, self.method.extra(dispatch)
-        )
+        self._serving = Serving(self._opening.round, served, dispatch, faults, self.method.extra(dispatch))
         self._opening = None
         return self._serving
 
@@ -173,50 +171,25 @@ class Server:
         expected = Expected(serving.round, rows, self._size, serving.extra)
         admission = admit(uploads, expected, assumed, self._device)
         admitted = replace(admission.uploads, root=root)
-        look = self.method.look(self._state, serving.dispatch, admitted)
-        verdict = self._judged(look)
-        out = {**verdict.removed, **verdict.suspected}
-        stay = look.finite & ~torch.isin(look.ids, torch.tensor(list(out), dtype=torch.long))
-        removed = torch.tensor(list(verdict.removed), dtype=torch.long)
-        self._state, notes = self.method.absorb(
-            self._state, Judged(serving.dispatch, admitted, look, stay, removed)
-        )
-        self.round = serving.round
-        self.removed |= set(self.roster.names(verdict.removed))
-        return self._closing(look, verdict, admission.refused, admission.bounded, notes)
+        found = conclude(self.method, self._state, self._memory, serving.dispatch, admitted)
+        self._state, self._memory, self.round = found.state, found.memory, serving.round
+        self.removed |= set(self.roster.names(found.verdict.removed))
+        return self._closing(found, admission)
 
-    def _judged(self, look: Look) -> Verdict:
-        if self._judge is None:
-            return Verdict()
-        verdict, self._memory = self._judge(look, self._memory)
-        return verdict
-
-    def _closing(
-        self,
-        look: Look,
-        verdict: Verdict,
-        refused: Mapping[str, str],
-        bounded: Mapping[str, str],
-        notes: Sequence[str],
-    ) -> Closing:
+    def _closing(self, found: Conclusion, admission: Admission) -> Closing:
         """Put what was found into the clients' names."""
-        names = self.roster.names(look.ids.tolist())
-        values = {"norm": look.norms, **{score.name: score.values for score in verdict.scores}}
-        broken = (name for name, good in zip(names, look.finite.tolist(), strict=True) if not good)
-        removed = {self.roster.name(row): reason for row, reason in verdict.removed.items()}
-        not_counted = {
-            **dict.fromkeys(broken, "not finite"),
-            **{self.roster.name(row): reason.sentence for row, reason in verdict.suspected.items()},
-        }
-        not_counted = {client: why for client, why in not_counted.items() if client not in removed}
+        name = self.roster.name
+        clients = self.roster.names(found.look.ids.tolist())
+        scores = found.verdict.scores
+        values = {"norm": found.look.norms, **{score.name: score.values for score in scores}}
         return Closing(
             self.round,
-            {name: dict(zip(names, value.tolist(), strict=True)) for name, value in values.items()},
-            {score.name: score.limit for score in verdict.scores},
-            removed,
-            {**refused, **not_counted},
-            bounded,
-            notes,
+            {score: dict(zip(clients, value.tolist(), strict=True)) for score, value in values.items()},
+            {score.name: score.limit for score in scores},
+            {name(row): reason for row, reason in found.verdict.removed.items()},
+            {**admission.refused, **{name(row): why for row, why in found.refused.items()}},
+            admission.bounded,
+            found.notes,
         )
 
     @property
@@ -233,7 +206,7 @@ class Server:
     @property
     def limits(self) -> Mapping[str, float]:
         """The limits of the scores that have a fixed one."""
-        return {} if self._judge is None else self._judge.limits
+        return {} if self.method.judge is None else self.method.judge.limits
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that the server knows between two rounds, to be written to disk."""

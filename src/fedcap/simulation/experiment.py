@@ -7,17 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from fedcap.records import CONFIG, Result, RunDirectory, identity, read_toml
 from fedcap.registry import InputError
 from fedcap.simulation.checkpoint import Keeper
 from fedcap.simulation.loop import Observer, Simulation
+from fedcap.simulation.resolving import explain
 from fedcap.simulation.setup import Setup
 from fedcap.training import Crew, make_crew, single_thread
 
 
 class Experiment(Setup):
     """All settings of one run; `run` plays it."""
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise InputError(explain(error, type(self).model_fields)) from None
 
     def run(
         self,

@@ -69,7 +69,9 @@ class Simulation:
         self.store = MemoryStore(device)
         self._trained_on = dict(zip(self.names, map(len, self.data.train), strict=True))
         self._tested_on = dict(zip(self.names, map(len, self.data.test), strict=True))
-        self._bench = Bench(build, self.method, experiment.training, experiment.seed, self.layout.size, device)
+        self._bench = Bench(
+            build, self.method, experiment.training, experiment.seed, self.layout.size, device
+        )
         self._clients = Clients(
             self.data,
             self.adversary,
@@ -162,9 +164,7 @@ class Simulation:
             sent, _ = self.adversary.strike(asked, honest, start[None], everybody, self.server, request=True)
         return [self._upload(k, number, row) for k, row in zip(asked, sent, strict=True)]
 
-    def _attack(
-        self, serving: Serving, updates: Tensor, watch: Stopwatch
-    ) -> tuple[Tensor, Realised | None]:
+    def _attack(self, serving: Serving, updates: Tensor, watch: Stopwatch) -> tuple[Tensor, Realised | None]:
         """Return the rows as sent, and what the attack came to."""
         if not self.method.shares:
             return updates, None
@@ -174,9 +174,7 @@ class Simulation:
                 serving.clients, updates, dispatch.models, dispatch.rows, self.server
             )
 
-    def _uploads(
-        self, serving: Serving, sent: Tensor, performed: dict[str, Performed]
-    ) -> list[Upload]:
+    def _uploads(self, serving: Serving, sent: Tensor, performed: dict[str, Performed]) -> list[Upload]:
         """Return what the participants put on the wire; an attacker that did not train tells zeros."""
         if not self.method.shares:
             return []

@@ -13,18 +13,19 @@ from functools import cache, cached_property
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fedcap import attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
 from fedcap.randomness import derive
 from fedcap.records import Named, digest
 from fedcap.registry import InputError, as_table, nearest, source_digest
-from fedcap.simulation.resolving import explain, resolve
+from fedcap.simulation.resolving import resolve
 from fedcap.training import SGD
 
 COMPUTES = 2
 """Goes up when the same settings give other results than before: part of every digest."""
+
 
 def _as_names(clients: Any) -> Any:
     return [str(client) for client in clients] if isinstance(clients, list | tuple) else clients
@@ -59,12 +60,6 @@ class Setup(BaseModel):
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
     workers: Annotated[int, Field(ge=1)] | None = None
     device: str = "cpu"
-
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**settings)
-        except ValidationError as error:
-            raise InputError(explain(error, type(self).model_fields)) from None
 
     @model_validator(mode="before")
     @classmethod

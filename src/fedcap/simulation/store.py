@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedcap.state import Tensors, names_to_tensor, tensor_to_names
+from fedcap.state import Tensors, names_to_tensor, owned, tensor_to_names, under
 
 
 class ClientStore(Protocol):
@@ -62,12 +62,12 @@ class MemoryStore:
         clients = list(self._kept)
         names = list(self._kept[clients[0]]) if clients else []
         stacked = {name: torch.stack([self._kept[client][name] for client in clients]) for name in names}
-        return {"clients": names_to_tensor(clients), **{f"kept.{name}": rows for name, rows in stacked.items()}}
+        return {"clients": names_to_tensor(clients), **under("kept", stacked)}
 
     def restore(self, tensors: Tensors) -> None:
         """Go back to what `tensors` returned."""
         clients = tensor_to_names(tensors["clients"])
-        rows = {name.removeprefix("kept."): part for name, part in tensors.items() if name.startswith("kept.")}
+        rows = owned("kept", tensors)
         self._kept = {
             client: {name: part[row].clone().to(self._device) for name, part in rows.items()}
             for row, client in enumerate(clients)
