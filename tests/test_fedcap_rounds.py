@@ -1,0 +1,403 @@
+"""FedCAP's server, round by round, against dictionaries of rows and NumPy in double precision."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedcap.methods import make
+from fedcap.methods.base import Uploads
+from fedcap.methods.conclude import Conclusion, conclude
+from fedcap.registry import InputError
+from fedcap.training import Layout
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    lengths = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / lengths if lengths else 0.0
+
+
+def mixing_weights(request: np.ndarray, pool: np.ndarray, own: int, alpha: float, phi: float) -> list[float]:
+    """One row of Eqs. 4 and 5: softmax over the others times 1 − phi, phi for oneself."""
+    if len(pool) == 1:
+        return [1.0]
+    likeness = {i: alpha * cosine(request, pool[i]) for i in range(len(pool)) if i != own}
+    highest = max(likeness.values())
+    terms = {i: math.exp(value - highest) for i, value in likeness.items()}
+    total = sum(terms.values())
+    shared = 1 - phi if own >= 0 else 1.0
+    return [phi if i == own else shared * terms[i] / total for i in range(len(pool))]
+
+
+class Small(nn.Module):
+    """Two layers, so that the last one is a proper part: 2·3 + 3 weights, then 3·2 + 2."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(2, 3)
+        self.head = nn.Linear(3, 2)
+
+
+LAYOUT = Layout.of(Small())
+SIZE = LAYOUT.size
+HEAD = (9, 17)
+
+
+@dataclass
+class Reference:
+    """One server of the paper, row by row: what FACTS calls w, W~ and D~, by client id."""
+
+    w: np.ndarray
+    alpha: float = 10.0
+    phi: float = 0.3
+    t_norm: float = 10.0
+    compared: tuple[int, int] = (0, SIZE)
+    customise: bool = True
+    calibrate: bool = True
+    detect: bool = True
+    models: dict[int, np.ndarray] = field(default_factory=dict)
+    updates: dict[int, np.ndarray] = field(default_factory=dict)
+    samples: dict[int, float] = field(default_factory=dict)
+    weights: dict[int, list[float]] = field(default_factory=dict)
+    received: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def current(self) -> np.ndarray:
+        total = sum(self.samples.values())
+        return sum((n / total * self.models[k] for k, n in self.samples.items()), np.zeros(SIZE))
+
+    def dispatch(self, ids: list[int], requests: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+        pool = sorted(self.models)
+        if pool:
+            self.w = self.current()
+        self.received = {}
+        for k in ids:
+            if not pool or not self.customise:
+                self.received[k] = self.w
+                continue
+            asking = self.updates[k] if k in self.models else requests[k]
+            own = pool.index(k) if k in self.models else -1
+            first, end = self.compared
+            columns = np.stack([self.updates[i][first:end] for i in pool])
+            self.weights[k] = mixing_weights(asking[first:end], columns, own, self.alpha, self.phi)
+            self.received[k] = sum(
+                (p * self.models[i] for p, i in zip(self.weights[k], pool, strict=True)), np.zeros(SIZE)
+            )
+        return self.received
+
+    def aggregate(self, sent: dict[int, np.ndarray], samples: dict[int, float]) -> list[int]:
+        models = {k: self.received[k] + d for k, d in sent.items()}
+        updates = {k: models[k] - self.w if self.calibrate else d for k, d in sent.items()}
+        norms = {k: math.sqrt(sum(float(x) ** 2 for x in d)) for k, d in updates.items()}
+        limit = self.t_norm if self.detect else math.inf
+        out = [k for k, norm in norms.items() if not math.isfinite(norm) or norm > limit]
+        if len(out) < len(sent):
+            self.models, self.updates, self.samples = models, updates, dict(samples)
+        elif self.calibrate:  # the old pools stand, seen from this round's global model
+            self.updates = {k: model - self.w for k, model in self.models.items()}
+        for k in out:
+            for pool in (self.models, self.updates, self.samples):
+                pool.pop(k, None)
+        return out
+
+
+@dataclass
+class Played:
+    """What a round sent and came to."""
+
+    received: torch.Tensor
+    mixing: torch.Tensor | None
+    found: Conclusion
+
+    @property
+    def removed(self) -> dict[int, str]:
+        return {client: reason.sentence for client, reason in self.found.verdict.removed.items()}
+
+
+@dataclass
+class Match:
+    """The package's method and the reference, fed the same and compared after every step."""
+
+    options: dict[str, object] = field(default_factory=dict)
+    compared: tuple[int, int] = (0, SIZE)
+    seed: int = 7
+
+    def __post_init__(self):
+        self.rng = np.random.default_rng(self.seed)
+        start = self.rng.normal(size=SIZE)
+        self.method = make("fedcap", **self.options)
+        self.state = self.method.start(torch.from_numpy(start), LAYOUT)
+        known = {key: value for key, value in self.options.items() if key != "similarity"}
+        self.reference = Reference(start, compared=self.compared, **known)
+
+    def draw(self, ids: list[int], length: float = 1.0) -> dict[int, np.ndarray]:
+        return {k: length * self.rng.normal(size=SIZE) / math.sqrt(SIZE) for k in ids}
+
+    def round(self, ids: list[int], sent: dict[int, np.ndarray] | None = None):
+        tensor_ids = torch.tensor(ids, dtype=torch.long)
+        asked = tensor_ids[self.method.asks(self.state, tensor_ids)].tolist()
+        customised = self.reference.customise and self.reference.models
+        assert asked == [k for k in ids if customised and k not in self.reference.models]
+        if asked:
+            np.testing.assert_array_equal(self.method.request_start(self.state).numpy(), self.previous)
+        requests = self.draw(asked)
+        dispatch = self.method.dispatch(
+            self.state, tensor_ids, {k: torch.from_numpy(r) for k, r in requests.items()}
+        )
+        expected = self.reference.dispatch(ids, requests)
+        received = dispatch.models[dispatch.rows[:, 0]].clone()
+        for at, k in enumerate(ids):
+            np.testing.assert_allclose(received[at].numpy(), expected[k], rtol=1e-9, atol=1e-11)
+            if dispatch.mixing is not None:
+                np.testing.assert_allclose(
+                    dispatch.mixing[at].numpy(), self.reference.weights[k], rtol=1e-9, atol=1e-12
+                )
+        sent = self.draw(ids) if sent is None else sent
+        arrived = sorted(sent)
+        samples = {k: float(self.rng.integers(1, 100)) for k in arrived}
+        uploads = Uploads(
+            torch.tensor(arrived, dtype=torch.long),
+            torch.from_numpy(np.stack([sent[k] for k in arrived])) if arrived else torch.empty(0, SIZE),
+            torch.tensor([samples[k] for k in arrived], dtype=torch.float64),
+        )
+        memory = self.method.judge.start() if self.method.judge else {}
+        found = conclude(self.method, self.state, memory, dispatch, uploads)
+        self.state = found.state
+        out = self.reference.aggregate(sent, samples)
+        assert sorted(found.verdict.removed if self.method.detect else found.refused) == sorted(out)
+        assert self.state.ids.tolist() == sorted(self.reference.models)
+        self.previous = self.state.model.numpy()
+        np.testing.assert_allclose(self.previous, self.reference.w, rtol=1e-9, atol=1e-11)
+        for at, k in enumerate(self.state.ids.tolist()):
+            updates = self.state.models - self.state.model if self.method.calibrate else self.state.updates
+            for found, pool in ((self.state.models, "models"), (updates, "updates")):
+                np.testing.assert_allclose(
+                    found[at].numpy(), getattr(self.reference, pool)[k], rtol=1e-9, atol=1e-11
+                )
+            assert float(self.state.samples[at]) == self.reference.samples[k]
+        return Played(received, dispatch.mixing, found)
+
+
+def test_in_the_first_round_everybody_receives_the_common_start():
+    match = Match()
+    start = match.state.model.clone()
+    played = match.round([0, 1, 2])
+    assert torch.equal(played.received, start.repeat(3, 1))
+    assert played.mixing is None
+    assert played.removed == {}
+
+
+@pytest.mark.parametrize("alpha", [0.0, 2.0, 10.0])
+def test_three_rounds_of_the_same_clients_follow_the_paper(alpha: float):
+    match = Match({"alpha": alpha, "phi": 0.2})
+    for _ in range(3):
+        match.round([0, 2, 3, 7])
+
+
+def test_newcomers_are_asked_for_a_request_trained_from_last_rounds_global_model():
+    match = Match()
+    match.round([1, 4, 6])
+    played = match.round([0, 4, 5, 6, 9])
+    assert played.mixing is not None
+    assert played.mixing.shape == (5, 3)
+    match.round([1, 4, 9])
+
+
+def test_nobody_is_asked_while_the_pools_are_empty():
+    method = make("fedcap")
+    state = method.start(torch.zeros(SIZE), LAYOUT)
+    assert not method.asks(state, torch.arange(4)).any()
+
+
+def test_whoever_is_too_long_is_removed_and_leaves_the_pools():
+    match = Match({"t_norm": 5.0})
+    match.round([0, 1, 2, 3])
+    sent = match.draw([0, 1, 2, 3])
+    sent[2] *= 100
+    played = match.round([0, 1, 2, 3], sent)
+    assert list(played.removed) == [2]
+    assert "over 5" in played.removed[2]
+    match.round([0, 1, 3])
+
+
+def test_the_norm_that_counts_is_the_calibrated_one():
+    match = Match({"t_norm": 5.0})
+    match.round([0, 1, 2])
+    # The update that takes client 0 exactly to the global model has length zero once calibrated.
+    ids = torch.tensor([0, 1, 2])
+    dispatch = match.method.dispatch(match.state, ids, {})
+    sent = match.draw([0, 1, 2])
+    sent[0] = (match.method.global_model(match.state) - dispatch.models[0]).numpy()
+    played = match.round([0, 1, 2], sent)
+    assert float(played.found.look.norms[0]) == pytest.approx(0, abs=1e-12)
+
+
+def test_a_calibrated_norm_of_exactly_the_threshold_stays():
+    method = make("fedcap", t_norm=10.0)
+    state = method.start(torch.zeros(SIZE), LAYOUT)
+    ids = torch.tensor([0, 1])
+    updates = torch.zeros(2, SIZE)
+    updates[0, :2] = torch.tensor([6.0, 8.0])
+    updates[1, :2] = torch.tensor([6.0, 8.001])
+    uploads = Uploads(ids, updates, torch.ones(2))
+    found = conclude(method, state, method.judge.start(), method.dispatch(state, ids, {}), uploads)
+    assert found.state.ids.tolist() == [0]
+    assert list(found.verdict.removed) == [1]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_row_that_is_not_finite_is_removed_and_spoils_nothing(bad: float):
+    match = Match()
+    match.round([0, 1, 2])
+    sent = match.draw([0, 1, 2])
+    sent[1][3] = bad
+    played = match.round([0, 1, 2], sent)
+    assert played.removed == {1: "not finite"}
+    assert match.state.models.isfinite().all()
+    match.round([0, 2])
+
+
+def test_a_row_that_is_not_finite_is_removed_under_any_threshold():
+    method = make("fedcap", t_norm=1e300)
+    state = method.start(torch.zeros(SIZE), LAYOUT)
+    ids = torch.tensor([0, 1])
+    updates = torch.zeros(2, SIZE)
+    updates[1] = math.inf
+    uploads = Uploads(ids, updates, torch.ones(2))
+    found = conclude(method, state, method.judge.start(), method.dispatch(state, ids, {}), uploads)
+    assert found.verdict.removed[1].sentence == "not finite"
+
+
+def test_the_last_one_left_receives_its_own_model_back():
+    match = Match()
+    sent = {k: row * (1 if k == 1 else 1000) for k, row in match.draw([0, 1, 2]).items()}
+    match.round([0, 1, 2], sent)
+    played = match.round([1, 3])
+    assert played.mixing is not None
+    assert played.mixing.tolist() == [[1.0], [1.0]]
+
+
+def test_when_nobody_comes_through_the_last_pools_stand_without_the_removed():
+    match = Match()
+    match.round([0, 1, 2, 3])
+    kept = match.state.models[3].clone()
+    match.round([0, 1, 2], match.draw([0, 1, 2], length=1000))
+    assert match.state.ids.tolist() == [3]
+    assert torch.equal(match.state.models[0], kept)
+    match.round([3])
+
+
+def test_when_everybody_is_removed_the_global_model_stands():
+    match = Match()
+    match.round([0, 1])
+    expected = match.method.global_model(match.state)
+    match.round([0, 1], match.draw([0, 1], length=1000))
+    assert match.state.ids.tolist() == []
+    played = match.round([4, 5])
+    assert torch.equal(played.received, expected.repeat(2, 1))
+
+
+def test_a_round_without_uploads_changes_no_pool():
+    match = Match()
+    match.round([0, 1])
+    before = match.state.models.clone()
+    match.round([0, 1], {})
+    assert torch.equal(match.state.models, before)
+
+
+def test_participants_who_sent_nothing_leave_the_pools():
+    match = Match()
+    match.round([0, 1, 2])
+    match.round([0, 1, 2], match.draw([0, 2]))
+    assert match.state.ids.tolist() == [0, 2]
+
+
+def test_without_customisation_everybody_receives_the_global_model():
+    match = Match({"customise": False})
+    match.round([0, 1, 2])
+    played = match.round([0, 1, 2, 5])
+    assert played.mixing is None
+    assert torch.equal(played.received, played.received[:1].repeat(4, 1))
+    match.round([1, 5])
+
+
+def test_without_calibration_updates_are_compared_as_sent():
+    match = Match({"calibrate": False, "t_norm": 5.0})
+    match.round([0, 1, 2])
+    sent = match.draw([0, 1, 2, 4])
+    sent[4] *= 100
+    played = match.round([0, 1, 2, 4], sent)
+    assert list(played.removed) == [4]
+    assert np.array_equal(match.state.updates[0].numpy(), sent[0])
+    match.round([0, 1, 2])
+
+
+def test_without_detection_the_long_stay_and_only_what_is_no_number_is_refused():
+    match = Match({"detect": False})
+    sent = match.draw([0, 1, 2])
+    sent[1] *= 1000
+    sent[2][0] = math.nan
+    played = match.round([0, 1, 2], sent)
+    assert played.removed == {}
+    assert played.found.refused == {2: "not finite"}
+    assert match.state.ids.tolist() == [0, 1]
+    match.round([0, 1, 2])
+
+
+def test_last_layer_similarity_compares_the_classifiers_weights_alone():
+    assert LAYOUT.last_layer == slice(*HEAD)
+    match = Match({"similarity": "last-layer"}, compared=HEAD)
+    for ids in ([0, 1, 2], [0, 1, 2, 5], [1, 5, 6]):
+        match.round(ids)
+
+
+def test_the_rounds_do_not_write_into_earlier_states():
+    match = Match()
+    match.round([0, 1, 2])
+    before = match.state
+    copies = {name: getattr(before, name).clone() for name in ("model", "ids", "models", "updates")}
+    match.round([0, 1, 2])
+    for name, copy in copies.items():
+        assert torch.equal(getattr(before, name), copy)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": -1},
+        {"alpha": math.inf},
+        {"phi": -0.1},
+        {"phi": 1.1},
+        {"lambda_": -1},
+        {"t_norm": 0},
+        {"t_norm": math.nan},
+        {"similarity": "first-layer"},
+    ],
+)
+def test_options_outside_their_range_are_refused(options: dict[str, object]):
+    with pytest.raises(InputError, match=next(iter(options))):
+        make("fedcap", **options)
+
+
+def test_the_models_of_a_dispatch_are_used_up_by_the_end_of_its_round():
+    match = Match()
+    match.round([0, 1, 2])
+    ids = torch.arange(3)
+    dispatch = match.method.dispatch(match.state, ids, {})
+    uploads = Uploads(ids, torch.zeros(3, SIZE, dtype=torch.float64), torch.ones(3))
+    conclude(match.method, match.state, match.method.judge.start(), dispatch, uploads)
+    with pytest.raises(RuntimeError, match="closed once"):
+        conclude(match.method, match.state, match.method.judge.start(), dispatch, uploads)
+
+
+def test_what_the_server_holds_is_never_handed_over():
+    method = make("fedcap")
+    state = method.start(torch.zeros(SIZE), LAYOUT)
+    ids = torch.tensor([0])
+    dispatch = method.dispatch(state, ids, {})  # one client, and the global model for it
+    method.look(state, dispatch, Uploads(ids, torch.ones(1, SIZE), torch.ones(1)))
+    assert torch.equal(state.model, torch.zeros(SIZE))
