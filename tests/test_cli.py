@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from fedcap.cli import main
+from fedcap.cli.errors import Interrupted, exit_code
 
 QUICK = ["--rounds", "2", "--workers", "1", "--set", "training.epochs=1"]
 
@@ -58,7 +60,7 @@ def test_settings_come_from_file_then_flags_then_set(capsys: pytest.CaptureFixtu
     assert (config["rounds"], config["seed"]) == (2, 3)
     assert (config["method"]["alpha"], config["method"]["phi"]) == (2, 0.2)
     assert config["attack"] == {"name": "lie", "clients": [1, 5]}
-    assert json.loads(Path("x/provenance.json").read_text())["malicious"] == [1, 5]
+    assert json.loads(Path("x/provenance.json").read_text())["malicious"] == ["1", "5"]
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ditto", "fedrod"])
@@ -168,6 +170,7 @@ def test_list_names_everything_with_a_line(capsys: pytest.CaptureFixture[str]) -
     assert {"fedcap", "fedavg", "local", "ditto", "fedrod", "fedfomo", "fltrust"} <= found["methods"].keys()
     assert {"mean", "krum", "multi-krum", "median", "bucketing", "gas"} <= found["aggregators"].keys()
     assert {"ipm", "lie", "min-max", "min-sum", "label-flipping"} <= found["attacks"].keys()
+    assert found["detectors"]
     assert all(line.endswith((".", ")")) or line for names in found.values() for line in names.values())
     assert all(len(line) > 20 for names in found.values() for line in names.values())
     code, out, _ = call(capsys, "list")
@@ -202,10 +205,24 @@ def test_an_interrupted_run_says_how_to_go_on_and_leaves_no_process(tmp_path: Pa
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert err.strip().splitlines() == ["fedcap: interrupted: continue with fedcap run --resume run"]
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [(KeyboardInterrupt(), "interrupted"), (click.Abort(), "interrupted"), (Interrupted("go on"), "go on")],
+)
+def test_an_interrupted_command_is_one_line_and_exit_code_130(
+    capsys: pytest.CaptureFixture[str], raised: BaseException, said: str
+) -> None:
+    def command() -> None:
+        raise raised
+
+    assert exit_code(command) == 130
+    assert capsys.readouterr().err == f"fedcap: {said}\n"
 
 
 def test_help_does_not_import_torch() -> None:

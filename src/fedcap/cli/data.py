@@ -9,7 +9,7 @@ import click
 import typer
 
 from fedcap.cli.output import AsJson, print_json, print_table
-from fedcap.cli.settings import Settings, parse_setting
+from fedcap.cli.settings import Overrides, parse_setting
 from fedcap.registry import InputError
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ Name = Annotated[str, typer.Argument(help="Data set, FILE.npz, or folder of imag
 def list_(as_json: AsJson = False) -> None:
     """List the data sets, and which of them are here."""
     from fedcap.data.files import data_folders
+    from fedcap.records import Table
 
     found = [{"name": name, **_status(source)} for name, source in _installable().items()]
     if as_json:
         print_json({"folders": [str(folder) for folder in data_folders()], "datasets": found})
         return
-    print_table(
-        None, ("data set", "here", "where"), [[d["name"], d["here"], d["where"]] for d in found], False
-    )
+    rows = [[row["name"], row["here"], row["where"]] for row in found]
+    print_table(Table(("data set", "here", "where"), rows), numbers=False)
     typer.echo(f"Looked in {' and '.join(map(str, data_folders()))} (FEDCAP_DATA names another folder).")
     typer.echo("One's own: --dataset FILE.npz, or a folder of images by class or by client.")
 
@@ -42,7 +42,7 @@ def list_(as_json: AsJson = False) -> None:
 @app.command()
 def get(name: Name, as_json: AsJson = False) -> None:
     """Fetch a data set from its official source, with checksum; an interrupted download goes on."""
-    from fedcap.cli.download import DownloadProgress
+    from fedcap.cli.progress import DownloadProgress
     from fedcap.data import make
     from fedcap.data.files import install_folder
 
@@ -88,12 +88,13 @@ def show(
     name: Name,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to put the pictures.")] = Path("."),
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    settings: Settings = None,
+    settings: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw who has what (clients × classes) and a sheet of samples, as PNG."""
+    from fedcap.records import overlay
     from fedcap.report.data import draw_partition, draw_samples
-    from fedcap.simulation.experiment import Experiment, overlay
+    from fedcap.simulation import Experiment
 
     given: dict[str, Any] = {"dataset": name, "seed": seed}
     for setting in settings or []:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from fedcap.records import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -16,19 +18,19 @@ def print_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
 
 
-def print_table(
-    title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True
-) -> None:
-    """Print a table; columns after the first stand to the right if they are numbers."""
+def print_table(table: Table, numbers: bool = True) -> None:
+    """Print a table and its notes; columns after the first stand to the right if they are numbers."""
+    from rich import table as rich_table
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place and numbers else "left")
-    for row in rows:
-        table.add_row(*row)
+    drawn = rich_table.Table(title=table.title or None, title_justify="left")
+    for place, column in enumerate(table.columns):
+        drawn.add_column(column, justify="right" if place and numbers else "left")
+    for row in table.cells():
+        drawn.add_row(*row)
     console = Console()
     if not console.is_terminal:
         console.width = 110
-    console.print(table)
+    console.print(drawn)
+    for note in table.notes:
+        typer.echo(note)

@@ -9,10 +9,11 @@ import typer
 
 from fedcap.registry import InputError
 
-Settings = Annotated[
+Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. method.alpha=5. Repeatable."),
 ]
+Workers = Annotated[int | None, typer.Option(help="Processes that train clients. [default: one per core]")]
 
 
 def parse_setting(text: str) -> dict[str, Any]:

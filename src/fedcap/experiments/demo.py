@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Self
 
+from fedcap.files import write_aside
+from fedcap.records import Result, Table
+from fedcap.records.tables import DIVERGED_NOTE
 from fedcap.report.figures import draw_demo
-from fedcap.report.tables import DemoRow, DemoTable
-from fedcap.simulation import Experiment
-from fedcap.simulation.directory import write_aside
-from fedcap.simulation.loop import Observer
-from fedcap.simulation.record import Result
-from fedcap.training import Pool
+from fedcap.simulation import Crew, Experiment, Observer
 
 METHODS = ("local", "fedavg", "fedcap")
 ATTACKS = ("none", "sign-flipping", "lie", "min-max", "ipm")
+COLUMNS = (
+    "attack",
+    "Local",
+    "FedAvg",
+    "FedAvg fine-tuned",
+    "FedCAP",
+    "attackers removed",
+    "benign removed",
+    "rounds to removal",
+)
+NOTE = (
+    "Accuracy in percent on the honest clients' own test samples, in the last round. Local: every client "
+    "alone. FedAvg: one shared model. Fine-tuned: that model after a client trained it on its own data. "
+    "The last three columns are FedCAP's: attackers found, honest clients wrongly removed, and the round in "
+    "which attackers were removed, on average."
+)
+HEADING = "# What attacks do to FedAvg, and what FedCAP does about it"
+PICTURE = "![Accuracy by attack, and what the server sees of each client](accuracy.png)"
 
 
 @dataclass(frozen=True)
@@ -26,6 +43,9 @@ class Cell:
     method: str
     attack: str
     experiment: Experiment
+
+
+Results = Sequence[tuple[Cell, Result]]
 
 
 def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> list[Cell]:
@@ -43,41 +63,113 @@ def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> l
 
 
 def run(
-    planned: Sequence[Cell], out: Path, pool: Pool, observers: Sequence[Observer] = ()
+    planned: Sequence[Cell], out: Path, crew: Crew, observers: Sequence[Observer] = ()
 ) -> Iterator[tuple[Cell, Result]]:
     """Run the cells one after the other, each in a directory of its own; what is there is not run again."""
     for cell in planned:
         where = out / "runs" / f"{cell.method}-{cell.attack}"
-        yield cell, cell.experiment.run(out=where, pool=pool, observers=observers)
+        yield cell, cell.experiment.run(out=where, crew=crew, observers=observers)
 
 
-def table(results: Sequence[tuple[Cell, Result]]) -> DemoTable:
-    """Return the demo's table."""
-    by_attack: dict[str, dict[str, Result]] = {}
-    for cell, result in results:
-        by_attack.setdefault(cell.attack, {})[cell.method] = result
-    rows = [
-        DemoRow.of(attack, local=found["local"], fedavg=found["fedavg"], fedcap=found["fedcap"])
-        for attack, found in by_attack.items()
-    ]
-    cell, result = results[0]
-    return DemoTable(rows, len(result.clients), result.rounds, cell.experiment.seed)
+@dataclass(frozen=True)
+class DemoRow:
+    """One attack: how accurate each method stays, and what FedCAP does about the attackers."""
+
+    attack: str
+    local: float
+    fedavg: float
+    fedavg_diverged: bool
+    fedavg_ft: float
+    fedcap: float
+    attackers: int
+    attackers_removed: int
+    benign_removed: int
+    rounds_to_removal: float | None
+
+    @classmethod
+    def of(cls, attack: str, local: Result, fedavg: Result, fedcap: Result) -> Self:
+        """Read the row off the three runs."""
+        attackers = {client.id for client in fedcap.clients if client.malicious}
+        return cls(
+            attack=attack,
+            local=local.tacc,
+            fedavg=fedavg.tacc_shared or 0.0,
+            fedavg_diverged=fedavg.diverged,
+            fedavg_ft=fedavg.tacc_personal,
+            fedcap=fedcap.tacc,
+            attackers=len(attackers),
+            attackers_removed=len(attackers & fedcap.removed.keys()),
+            benign_removed=len(fedcap.removed.keys() - attackers),
+            rounds_to_removal=fedcap.rounds_to_removal,
+        )
+
+    @property
+    def label(self) -> str:
+        """The attack, as people call it."""
+        return "no attack" if self.attack == "none" else self.attack
+
+    def values(self) -> list[str | int | float | None]:
+        """Return what the table shows of it, a value per column."""
+        return [
+            self.label,
+            self.local,
+            f"{self.fedavg:.1f} †" if self.fedavg_diverged else self.fedavg,
+            self.fedavg_ft,
+            self.fedcap,
+            f"{self.attackers_removed} of {self.attackers}" if self.attackers else None,
+            self.benign_removed,
+            self.rounds_to_removal,
+        ]
 
 
-def save(results: Sequence[tuple[Cell, Result]], out: Path) -> None:
+@dataclass(frozen=True)
+class DemoTable:
+    """The demo's rows, one per attack, and the table of them."""
+
+    rows: Sequence[DemoRow]
+    table: Table
+
+    @classmethod
+    def of(cls, results: Results) -> Self:
+        """Read the rows off the runs."""
+        found = {(cell.method, cell.attack): result for cell, result in results}
+        rows = [
+            DemoRow.of(attack, **{method: found[method, attack] for method in METHODS}) for attack in ATTACKS
+        ]
+        cell, result = results[0]
+        title = (
+            f"Handwritten digits over {len(result.clients)} clients whose data differ,"
+            f" {max(row.attackers for row in rows)} of them hostile;"
+            f" {result.rounds} rounds, seed {cell.experiment.seed}"
+        )
+        diverged = any(row.fedavg_diverged for row in rows)
+        values = [row.values() for row in rows]
+        return cls(rows, Table(COLUMNS, values, title, [NOTE, *[DIVERGED_NOTE] * diverged]))
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as plain values."""
+        return [asdict(row) for row in self.rows]
+
+    def accuracies(self) -> Mapping[str, list[float]]:
+        """Return each method's accuracies, one per attack."""
+        return {
+            "Local": [row.local for row in self.rows],
+            "FedAvg": [row.fedavg for row in self.rows],
+            "FedAvg fine-tuned": [row.fedavg_ft for row in self.rows],
+            "FedCAP": [row.fedcap for row in self.rows],
+        }
+
+
+def save(made: DemoTable, results: Results, out: Path) -> None:
     """Write the table and the picture into a directory."""
-    made = table(results)
-    write_aside(out / "report.md", made.markdown().encode())
-    write_aside(out / "table.json", json.dumps([row.to_dict() for row in made.rows], indent=2).encode())
+    write_aside(out / "report.md", "\n\n".join([HEADING, made.table.markdown(), PICTURE]) + "\n")
+    write_aside(out / "table.json", json.dumps(made.dicts(), indent=2))
     found = {(cell.method, cell.attack): result for cell, result in results}
-    threshold = next(
-        cell.experiment.settings()["method"]["t_norm"] for cell, _ in results if cell.method == "fedcap"
-    )
     draw_demo(
-        made.rows,
+        [row.label for row in made.rows],
+        made.accuracies(),
         found["fedavg", "ipm"],
         found["fedcap", "ipm"],
         found["fedcap", "min-max"],
-        threshold,
         out / "accuracy.png",
     )

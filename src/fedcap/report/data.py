@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 from torch.nn import functional
 
+from fedcap.report.saving import save
 from fedcap.samples import Samples
 
 SHEET_COLUMNS = 12
@@ -55,7 +56,7 @@ def draw_partition(
     sizes.set_xlabel("samples")
     sizes.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     sizes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_samples(name: str, clients: Sequence[Samples], classes: Sequence[str], path: Path) -> None:
@@ -79,7 +80,7 @@ def draw_samples(name: str, clients: Sequence[Samples], classes: Sequence[str], 
             axes.imshow(_side_by_side(found), vmin=0, vmax=1, cmap="gray", aspect="auto")
         else:
             _draw_lines(axes, found, SHEET_COLUMNS // abreast)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _some_of(clients: Sequence[Samples], label: int, count: int) -> list[Tensor]:
@@ -111,9 +112,3 @@ def _draw_lines(axes: Axes, inputs: Sequence[Tensor], places: int) -> None:
 
 def _short(names: Sequence[str]) -> bool:
     return max(map(len, names)) <= 2
-
-
-def _save(figure: Figure, path: Path) -> None:
-    aside = path.with_name(f".{path.name}.partial")
-    figure.savefig(aside, dpi=130, format="png")
-    aside.replace(path)

@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedcap.report.tables import DemoRow
-from fedcap.simulation.record import Result
+from fedcap.records import Result
+from fedcap.report.saving import save
 
-LOCAL, FEDAVG, FINE_TUNED, FEDCAP = "#9aa0a6", "#d9822b", "#f0c27b", "#1f6fb2"
-ATTACKER = "#c0392b"
+FEDAVG, FEDCAP, ATTACKER = "#d9822b", "#1f6fb2", "#c0392b"
+COLOURS = {"Local": "#9aa0a6", "FedAvg": FEDAVG, "FedAvg fine-tuned": "#f0c27b", "FedCAP": FEDCAP}
 
 
 def draw_demo(
-    rows: list[DemoRow], fedavg: Result, fedcap: Result, creeping: Result, threshold: float, path: Path
+    attacks: Sequence[str],
+    accuracies: Mapping[str, Sequence[float]],
+    fedavg: Result,
+    fedcap: Result,
+    creeping: Result,
+    path: Path,
 ) -> None:
-    """Draw the demo: accuracy by attack, accuracy over the rounds of IPM, and norms over those of Min-Max."""
+    """Draw the demo: accuracy by attack, accuracy over the rounds of IPM, and norms over those of Min-Max.
+
+    `accuracies` has, for each method, a figure for each attack; `fedavg` and `fedcap` are runs under IPM,
+    `creeping` is FedCAP's under Min-Max.
+    """
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     by_attack, over_rounds, norms = figure.subplots(1, 3, width_ratios=[1.6, 1, 1])
-    _bars(by_attack, rows)
+    _bars(by_attack, attacks, accuracies)
     _curves(over_rounds, fedavg, fedcap)
-    _norms(norms, creeping, threshold)
+    _norms(norms, creeping)
     for axes in (by_attack, over_rounds, norms):
         axes.spines[["top", "right"]].set_visible(False)
-    aside = path.with_name(f".{path.name}.partial")
-    figure.savefig(aside, dpi=130, format="png")
-    aside.replace(path)
+    save(figure, path)
 
 
-def _bars(axes: Axes, rows: list[DemoRow]) -> None:
-    series = [
-        ("Local (alone)", LOCAL, [row.local for row in rows]),
-        ("FedAvg", FEDAVG, [row.fedavg for row in rows]),
-        ("FedAvg fine-tuned", FINE_TUNED, [row.fedavg_ft for row in rows]),
-        ("FedCAP", FEDCAP, [row.fedcap for row in rows]),
-    ]
-    width = 0.8 / len(series)
-    for place, (label, colour, values) in enumerate(series):
-        at = [group - 0.4 + (place + 0.5) * width for group in range(len(rows))]
-        axes.bar(at, values, width, label=label, color=colour)
-    axes.set_xticks(range(len(rows)), [row.attack.replace("none", "no attack") for row in rows])
+def _bars(axes: Axes, attacks: Sequence[str], accuracies: Mapping[str, Sequence[float]]) -> None:
+    width = 0.8 / len(accuracies)
+    for place, (method, values) in enumerate(accuracies.items()):
+        at = [group - 0.4 + (place + 0.5) * width for group in range(len(attacks))]
+        label = "Local (alone)" if method == "Local" else method
+        axes.bar(at, values, width, label=label, color=COLOURS[method])
+    axes.set_xticks(range(len(attacks)), attacks)
     axes.set_ylim(0, 100)
     axes.set_ylabel("test accuracy of honest clients, %")
     axes.set_title("Accuracy by attack")
@@ -58,9 +61,13 @@ def _curves(axes: Axes, fedavg: Result, fedcap: Result) -> None:
     axes.legend(frameon=False, loc="center right")
 
 
-def _norms(axes: Axes, fedcap: Result, threshold: float) -> None:
+def _norms(axes: Axes, fedcap: Result) -> None:
     """Draw each client's calibrated norm over the rounds, to the round in which it was removed."""
-    axes.axhline(threshold, color="black", linestyle="--", linewidth=1)
+    limits = [
+        (record.round, limit) for record in fedcap.history if (limit := record.limits.get("norm")) is not None
+    ]
+    if limits:
+        axes.plot(*zip(*limits, strict=True), color="black", linestyle="--", linewidth=1)
     for client in fedcap.clients:
         points = [
             (record.round, norm)

@@ -1,0 +1,38 @@
+"""`fedcap demo`: the two-minute tour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcap.cli.output import AsJson, print_json, print_table
+from fedcap.cli.settings import Workers
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where to save the table and the picture.")] = Path("fedcap-demo"),
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of each run. [default: 30]")] = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take the two-minute tour: what attacks do to FedAvg, and what FedCAP does about it."""
+    from fedcap.cli.progress import GridProgress
+    from fedcap.experiments import demo as tour
+    from fedcap.simulation import make_crew
+
+    planned = tour.cells(seed, rounds)
+    with make_crew(workers) as crew, GridProgress(len(planned)) as progress:
+        results = []
+        for cell, result in tour.run(planned, out, crew, [progress]):
+            results.append((cell, result))
+            progress.cell_done()
+    made = tour.DemoTable.of(results)
+    tour.save(made, results, out)
+    if as_json:
+        print_json(made.dicts())
+        return
+    print_table(made.table)
+    typer.echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/runs")

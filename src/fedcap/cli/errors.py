@@ -1,0 +1,50 @@
+"""How commands fail: one clear line, and an exit code that says whose mistake it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+import typer
+
+from fedcap.registry import InputError
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+
+class Interrupted(click.ClickException):
+    """The user stopped a command; the message says how to go on."""
+
+    exit_code = INTERRUPTED
+
+
+def exit_code(command: Callable[[], Any]) -> int:
+    """Call a command, print what went wrong, if anything, and return the exit code."""
+    try:
+        code = command()
+        return code if isinstance(code, int) else 0
+    except InputError as error:
+        return _fail(str(error), BAD_INPUT)
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.format_message())
+        return 0
+    except click.UsageError as error:
+        hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
+        return _fail(error.format_message() + hint, BAD_INPUT)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted", INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("FEDCAP_DEBUG"):
+            raise
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        where = f" {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        return _fail(f"{type(error).__name__}{where}: {what} (FEDCAP_DEBUG=1 shows where)", FAILED)
+
+
+def _fail(message: str, code: int) -> int:
+    typer.echo(f"fedcap: {' '.join(message.split())}", err=True)
+    return code

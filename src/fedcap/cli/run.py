@@ -1,0 +1,100 @@
+"""`fedcap run`: one method under one attack."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcap.cli.errors import Interrupted
+from fedcap.cli.output import AsJson
+from fedcap.cli.settings import Overrides, Workers, parse_setting
+from fedcap.registry import InputError
+
+if TYPE_CHECKING:
+    from fedcap.simulation import Experiment
+
+
+def run(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set, FILE.npz, or folder of images. [default: digits]")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Network, or module:function.")] = None,
+    method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
+    rule: Annotated[str | None, typer.Option(help="The server's rule, for methods that take any.")] = None,
+    attack: Annotated[str | None, typer.Option(help="Attack, or none. [default: none]")] = None,
+    malicious: Annotated[
+        float | None, typer.Option(help="Share of malicious clients. [default: 0.3]")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed. [default: 0]")] = None,
+    workers: Workers = None,
+    eval_every: Annotated[int | None, typer.Option(help="Evaluate every so many rounds.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, … [default: cpu]")] = None,
+    settings: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's directory. [default: a new one in runs/]")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one method under one attack, and keep its records."""
+    from fedcap.records import overlay, read_toml
+    from fedcap.simulation import Experiment, load_experiment
+
+    flags = {
+        "dataset": dataset,
+        "model": model,
+        "method": method,
+        "attack": attack,
+        "malicious": malicious,
+        "rounds": rounds,
+        "seed": seed,
+        "eval_every": eval_every,
+        "device": device,
+        "workers": None if resume else workers,
+    }
+    given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
+    if rule is not None:
+        given = overlay(given, {"method": {"rule": rule}})
+    for setting in settings or []:
+        given = overlay(given, parse_setting(setting))
+    if resume is not None:
+        if file or given or out:
+            raise InputError("--resume continues a run as it was: only --workers and --json go with it")
+        _play(load_experiment(resume, workers), resume, as_json)
+    else:
+        experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
+        _play(experiment, out or _new_directory(experiment), as_json)
+
+
+def _play(experiment: Experiment, out: Path, as_json: bool) -> None:
+    """Run the experiment, and print what it came to."""
+    from fedcap.cli.progress import RunProgress
+    from fedcap.cli.summary import summary
+    from fedcap.records import Settings
+
+    try:
+        with RunProgress(experiment.rounds) as progress:
+            result = experiment.run(out=out, observers=[progress])
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted: continue with fedcap run --resume {out}") from None
+    if as_json:
+        typer.echo(result.to_json())
+    else:
+        typer.echo(summary(Settings.model_validate(experiment.settings()), result, out))
+
+
+def _new_directory(experiment: Experiment) -> Path:
+    """Return a directory that no run has had: named by what runs, and when."""
+    names = (experiment.dataset_name, experiment.method.name, experiment.attack.name)
+    what = "-".join(Path(name).stem.replace(":", ".") for name in names)
+    path = Path("runs") / f"{what}-seed{experiment.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    count = 1
+    while path.exists():
+        count += 1
+        path = path.with_name(f"{path.name.split('+')[0]}+{count}")
+    return path
