@@ -17,21 +17,15 @@ from fedcap.registry import InputError
 from fedcap.training import Layout
 
 
-def cosine(a: np.ndarray, b: np.ndarray) -> float:
-    lengths = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / lengths if lengths else 0.0
-
-
 def mixing_weights(request: np.ndarray, pool: np.ndarray, own: int, alpha: float, phi: float) -> list[float]:
     """One row of Eqs. 4 and 5: softmax over the others times 1 − phi, phi for oneself."""
     if len(pool) == 1:
         return [1.0]
-    likeness = {i: alpha * cosine(request, pool[i]) for i in range(len(pool)) if i != own}
-    highest = max(likeness.values())
-    terms = {i: math.exp(value - highest) for i, value in likeness.items()}
-    total = sum(terms.values())
-    shared = 1 - phi if own >= 0 else 1.0
-    return [phi if i == own else shared * terms[i] / total for i in range(len(pool))]
+    lengths = np.linalg.norm(pool, axis=1) * np.linalg.norm(request)
+    terms = np.exp(alpha * (pool @ request) / lengths)
+    terms[own if own >= 0 else []] = 0
+    shares = terms / terms.sum() * (1 - phi if own >= 0 else 1)
+    return [phi if i == own else float(share) for i, share in enumerate(shares)]
 
 
 class Small(nn.Module):
@@ -174,9 +168,9 @@ class Match:
         np.testing.assert_allclose(self.previous, self.reference.w, rtol=1e-9, atol=1e-11)
         for at, k in enumerate(self.state.ids.tolist()):
             updates = self.state.models - self.state.model if self.method.calibrate else self.state.updates
-            for found, pool in ((self.state.models, "models"), (updates, "updates")):
+            for rows, pool in ((self.state.models, "models"), (updates, "updates")):
                 np.testing.assert_allclose(
-                    found[at].numpy(), getattr(self.reference, pool)[k], rtol=1e-9, atol=1e-11
+                    rows[at].numpy(), getattr(self.reference, pool)[k], rtol=1e-9, atol=1e-11
                 )
             assert float(self.state.samples[at]) == self.reference.samples[k]
         return Played(received, dispatch.mixing, found)
