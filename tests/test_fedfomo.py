@@ -1,0 +1,136 @@
+"""FedFomo: its clients' weights and mixtures, and its server's choices, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from helpers import IN_ORDER, client_of, end_round, near, perceptron, samples_of
+from torch import Tensor, nn
+from torch.nn import functional
+
+import fedcap
+from fedcap import methods
+from fedcap.methods.base import Uploads
+from fedcap.methods.fedfomo import fomo_weights, mix
+from fedcap.methods.intake import Expected, Upload, admit
+from fedcap.samples import Samples
+from fedcap.simulation import Simulation, make_crew
+from fedcap.training import Layout, Network
+
+
+def test_fomo_weights_are_loss_saved_per_distance():
+    found = fomo_weights(torch.tensor(2.0), torch.tensor([1.0, 3.0, 2.0]), torch.tensor([4.0, 0.5, 9.0]))
+    assert found.tolist() == [0.25, -2.0, 0.0]
+    own = torch.tensor(2.0)
+    assert fomo_weights(own, torch.tensor([2.0, math.nan, math.inf]), torch.zeros(3)).tolist() == [0, -1, -1]
+    assert fomo_weights(own, torch.tensor([math.nan]), torch.tensor([math.inf])).tolist() == [-1]
+
+
+def test_the_mixture_moves_towards_models_that_help_by_their_shares():
+    own, models = torch.tensor([1.0, 1.0]), torch.tensor([[3.0, 1.0], [1.0, 5.0], [90.0, 90.0]])
+    found = mix(own, models, torch.tensor([1.0, 3.0, -5.0]))
+    assert found.tolist() == [1 + 0.25 * 2, 1 + 0.75 * 4]
+    assert mix(own, models, torch.tensor([0.0, -1.0, -5.0])) is own
+
+
+def test_a_fomo_client_weighs_on_the_last_fifth_and_trains_on_the_rest():
+    samples = samples_of(15)
+    own, *others = (Network(perceptron()).weights.clone() for _ in range(4))
+    received = torch.stack(others)
+    method = methods.make("fedfomo")
+
+    def loss(weights: Tensor) -> float:
+        module = Network(perceptron())
+        module.weights.copy_(weights)
+        with torch.no_grad():
+            return float(functional.cross_entropy(module.module(samples.x[12:]), samples.y[12:]))
+
+    weights = [(loss(own) - loss(other)) / float((other - own).norm()) for other in others]
+    positive = [max(weight, 0) for weight in weights]
+    mixed = own + sum(p / (sum(positive) or 1) * (o - own) for p, o in zip(positive, others, strict=True))
+    shared = method.shared(client_of(perceptron, samples, IN_ORDER), received, {"personal": own})
+    near(shared, mixed)
+
+    trained = method.train(client_of(perceptron, samples, IN_ORDER), received, {"personal": own})
+    near(trained.extra, torch.tensor(weights))
+    client = client_of(perceptron, Samples(samples.x[:12], samples.y[:12]), IN_ORDER)
+    learner = client.learner(mixed)
+    client.fit(learner)
+    near(trained.kept["personal"], learner.weights)
+    near(trained.update, learner.weights - own)
+
+
+def fomo_uploads(ids: list[int], updates: Tensor, extra: Tensor) -> Uploads:
+    return Uploads(torch.tensor(ids), updates, torch.ones(len(ids)), extra=extra)
+
+
+def test_the_fomo_server_keeps_models_and_sends_what_was_preferred():
+    method = methods.make("fedfomo", models=2, explore=0.0)
+    layout = Layout.of(nn.Linear(1, 1))
+    state = method.start(torch.tensor([10.0, 10.0]), layout)
+    ids = torch.tensor([0, 2, 3, 5])
+    dispatch = method.dispatch(state, ids, {})
+    assert dispatch.rows.tolist() == [[0]] * 4
+    assert dispatch.models.tolist() == [[10, 10]]
+    changes = torch.tensor([[1.0, 0], [2, 0], [3, 0], [math.nan, 0]])
+    found = end_round(
+        method, state, fomo_uploads([0, 2, 3, 5], changes, torch.zeros(4, 1)), dispatch=dispatch
+    )
+    state = found.state
+    assert found.refused == {5: "not finite"}
+    assert state.ids.tolist() == [0, 2, 3]
+    assert state.models.tolist() == [[11, 10], [12, 10], [13, 10]]
+    assert not state.preferences.any()
+
+    ids = torch.tensor([0, 3, 7])
+    dispatch = method.dispatch(state, ids, {})
+    assert [sorted(rows) for rows in dispatch.rows.tolist()[:2]] == [[1, 2], [0, 1]]
+    assert len(set(dispatch.rows.tolist()[2])) == 2
+    extra = torch.tensor([[0.5, -1.0], [2.0, 1.0], [4.0, 3.0]])
+    state = end_round(
+        method, state, fomo_uploads([0, 3, 7], torch.ones(3, 2), extra), dispatch=dispatch
+    ).state
+    assert state.ids.tolist() == [0, 2, 3, 7]
+    assert state.models.tolist() == [[12, 11], [12, 10], [14, 11], [11, 11]]
+    expected = torch.zeros(4, 4)
+    for row, rows, liked in zip((0, 2, 3), dispatch.rows.tolist(), extra.tolist(), strict=True):
+        for column, value in zip(rows, liked, strict=True):
+            expected[row, column] += value
+    assert torch.equal(state.preferences, expected)
+    best = max((row for row in range(4) if row != 0), key=lambda row: float(expected[0, row]))
+    assert method.dispatch(state, torch.tensor([0]), {}).rows[0, 0] == best
+
+
+def test_fedfomos_bytes_are_several_models_down_and_one_up():
+    data = {"name": "digits", "clients": 10, "samples": 40}
+    method = {"name": "fedfomo", "models": 3}
+    experiment = fedcap.Experiment(method=method, dataset=data, rounds=2, training={"epochs": 1})
+    simulation = Simulation(experiment, make_crew(1))
+    weights = simulation.layout.size
+    assert simulation.play().bytes == 4 * 10 * (2 * weights + 1)
+    assert simulation.play().bytes == 4 * 10 * (4 * weights + 3)
+
+
+@pytest.mark.parametrize("extra", [None, torch.zeros(2), torch.zeros(3, dtype=torch.long), [1.0, 2.0, 3.0]])
+def test_an_upload_without_the_numbers_asked_for_is_refused(extra: object):
+    good = Upload("a", 1, torch.ones(4), 5, torch.zeros(3))
+    expected = Expected(1, {"a": 0, "b": 1}, size=4, extra=3)
+    admission = admit([good, Upload("b", 1, torch.ones(4), 5, extra)], expected)
+    assert admission.uploads.ids.tolist() == [0]
+    assert admission.uploads.extra.tolist() == [[0, 0, 0]]
+    assert "3 finite numbers" in admission.refused["b"]
+
+
+def test_whoever_is_removed_is_sent_to_nobody_any_more():
+    method = methods.make("fedfomo", models=2, detectors="norm")
+    state = method.start(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
+    first = end_round(method, state, fomo_uploads([0, 1, 2], torch.ones(3, 2), torch.zeros(3, 1))).state
+    rows = torch.ones(3, 2)
+    rows[1] = 100
+    found = end_round(method, first, fomo_uploads([0, 1, 2], rows, torch.ones(3, 2)))
+    assert list(found.verdict.removed) == [1]
+    assert found.state.ids.tolist() == [0, 2]
+    assert found.state.models.tolist() == [[2, 2], [2, 2]]
+    assert found.state.preferences.tolist() == [[0, 1], [1, 0]]

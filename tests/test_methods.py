@@ -1,0 +1,172 @@
+"""Every method in the one loop, whatever its rule, its rounds and its attackers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import end_round, near, without_times
+from torch import nn
+
+import fedcap
+from fedcap import methods
+from fedcap.aggregators import make as make_rule
+from fedcap.methods.base import Uploads
+from fedcap.methods.fedavg import combine
+from fedcap.records import CHECKPOINT, RESULT, Result, RoundRecord
+from fedcap.simulation import Crew, Simulation, make_crew
+from fedcap.training import Layout
+
+RIVALS = {
+    "fedavg": {"rule": "geometric-median"},
+    "ditto": {"rule": {"name": "bucketing", "rule": "multi-krum"}},
+    "fedrod": {},
+    "fedfomo": {"models": 4},
+    "fltrust": {},
+}
+QUICK = {
+    "dataset": {"name": "digits", "clients": 10, "samples": 40},
+    "rounds": 2,
+    "training": {"lr": 0.05, "epochs": 1},
+    "workers": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[Crew]:
+    with make_crew(2) as workers:
+        yield workers
+
+
+# --- Rows and rules in a round
+
+
+@pytest.mark.parametrize(
+    "name", ["mean", "krum", "multi-krum", "median", "geometric-median", "gas", "bucketing"]
+)
+def test_hostile_rows_never_break_a_round_and_are_told(name: str):
+    rows = torch.randn(10, 6)
+    rows[2], rows[5, 0] = math.nan, math.inf
+    uploads = Uploads(torch.arange(10), rows, torch.ones(10), malicious=3)
+    method = methods.make("fedavg", rule=name)
+    state = method.start(torch.zeros(6), Layout.of(nn.Linear(5, 1)))
+    found = end_round(method, state, uploads)
+    assert found.refused == {2: "not finite", 5: "not finite"}
+    assert math.isnan(found.look.norms[2])
+    assert list(found.notes) == []
+    good = [k for k in range(10) if k not in (2, 5)]
+    assert torch.equal(found.state.model, make_rule(name)(rows[good], torch.ones(8), 1))
+
+
+def test_a_round_too_small_for_m_lowers_it_and_says_so():
+    uploads = Uploads(torch.arange(4), torch.randn(4, 3), torch.ones(4), malicious=2)
+    step, notes = combine(make_rule("multi-krum"), uploads)
+    assert torch.equal(step, make_rule("multi-krum")(uploads.updates, malicious=1))
+    assert notes == ["2 malicious of 4 rows assumed: MultiKrum, told 1, withstands 0"]
+
+
+def test_a_rule_that_withstands_fewer_than_are_assumed_says_so_and_a_mean_promises_nothing():
+    uploads = Uploads(torch.arange(20), torch.randn(20, 3), torch.ones(20), malicious=6)
+    _, notes = combine(make_rule("bucketing", rule="median", size=2), uploads)
+    assert notes == ["6 malicious of 20 rows assumed: Bucketing, told 6, withstands 4"]
+    assert combine(make_rule("median"), uploads)[1] == []
+    assert combine(make_rule("mean"), uploads)[1] == []
+
+
+def test_a_round_too_small_for_the_rule_takes_the_median_and_says_so():
+    uploads = Uploads(torch.arange(2), torch.randn(2, 3), torch.ones(2), malicious=0)
+    step, notes = combine(make_rule("krum"), uploads)
+    near(step, uploads.updates.mean(dim=0))
+    assert notes == ["2 rows are too few for Krum: median used"]
+    step, notes = combine(make_rule("krum"), uploads.only(torch.zeros(2, dtype=torch.bool)))
+    assert step is None
+
+
+def test_small_rounds_go_on_and_are_noted_in_the_record():
+    method = {"name": "fedavg", "rule": "krum"}
+    result = fedcap.Experiment(method=method, attack="ipm", participation=0.2, **QUICK).run()
+    for record in result.history:
+        assert record.notes == ["2 rows are too few for Krum: median used"]
+        assert RoundRecord.from_json(record.to_json()) == record
+
+
+# --- Every method, in the one loop
+
+
+def rival(name: str, **settings: object) -> fedcap.Experiment:
+    return fedcap.Experiment(method={"name": name, **RIVALS[name]}, **{**QUICK, **settings})
+
+
+@pytest.mark.parametrize("attack", ["none", "lie", "ipm", "label-flipping", "model-replacement"])
+@pytest.mark.parametrize("name", RIVALS)
+def test_every_method_plays_under_attack_with_half_of_the_clients(name: str, attack: str):
+    result = rival(name, attack=attack, participation=0.5).run()
+    assert not result.diverged
+    assert result.tacc_shared is not None
+    assert [len(record.participants) for record in result.history] == [5, 5]
+    assert result.removed == {}
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, crew: Crew):
+    experiment = rival(name, attack="min-max", participation=0.6, rounds=3)
+    whole = experiment.run(out=tmp_path / "whole")
+    half = tmp_path / "half"
+
+    class Killed(Exception):
+        pass
+
+    class Killer:
+        def started(self, simulation: Simulation) -> None: ...
+
+        def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
+            if record.round == 2:
+                raise Killed
+
+        def finished(self, result: Result) -> None: ...
+
+    with pytest.raises(Killed):
+        experiment.run(out=half, observers=[Killer()])
+    resumed = experiment.run(out=half, crew=crew)
+    assert without_times(resumed) == without_times(whole)
+    assert [r.norms for r in resumed.history] == [r.norms for r in whole.history]
+    assert (half / CHECKPOINT).read_bytes() == (tmp_path / "whole" / CHECKPOINT).read_bytes()
+    assert (half / RESULT).exists()
+
+
+@pytest.mark.parametrize("form", ["nan", "huge"])
+@pytest.mark.parametrize("name", RIVALS)
+def test_hostile_rows_do_not_stop_any_method(name: str, form: str):
+    attack = {"name": "malformed", "form": form, "clients": [3, 7]}
+    options = RIVALS[name] | ({"rule": "median"} if name in ("ditto", "fedrod") else {})
+    result = fedcap.Experiment(
+        method={"name": name, **options}, attack=attack, **{**QUICK, "rounds": 3}
+    ).run()
+    assert not result.diverged
+    told = {"3": "not finite", "7": "not finite"} if form == "nan" else {}
+    assert all(record.refused == told for record in result.history)
+
+
+# --- What they are for
+
+SHOWN = {"rounds": 6, "eval_every": 6, "training": {"lr": 0.1}}
+
+
+def test_on_digits_personal_models_beat_fedavgs_shared_one(crew: Crew):
+    results = {
+        name: fedcap.Experiment(method=name, eval_every=30).run(crew=crew)
+        for name in ("fedavg", "ditto", "fedrod")
+    }
+    shared = results["fedavg"].tacc_shared
+    assert all(result.tacc_personal > shared for result in results.values())
+
+
+def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(crew: Crew):
+    mean = fedcap.Experiment(method="fedavg", attack="ipm", **SHOWN).run(crew=crew)
+    method = {"name": "fedavg", "rule": "multi-krum"}
+    robust = fedcap.Experiment(method=method, attack="ipm", **SHOWN).run(crew=crew)
+    assert mean.tacc_shared < 30
+    assert robust.tacc_shared > mean.tacc_shared + 20
