@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,9 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import fedcap
+from fedcap import records
 from fedcap.cli import main
-from fedcap.simulation.directory import load_experiment, load_result
-from fedcap.simulation.record import RoundRecord
+from fedcap.records import RoundRecord
+from fedcap.simulation import Simulation, checkpoint, load_experiment
 
 SETTINGS = {
     "attack": {"name": "min-max"},
@@ -31,7 +33,6 @@ KILLED_AT_A_WRITE = """
 import json, os, signal, sys
 import fedcap
 from fedcap.cli import main
-from fedcap.simulation import directory
 
 left = int(sys.argv[2])
 fsync = os.fsync
@@ -44,7 +45,7 @@ def fsync_or_die(descriptor):
         os.kill(os.getpid(), signal.SIGKILL)
     fsync(descriptor)
 
-directory.os.fsync = fsync_or_die
+os.fsync = fsync_or_die
 fedcap.Experiment(**json.loads(sys.argv[3])).run(out=sys.argv[1])
 """
 
@@ -141,9 +142,11 @@ def test_everything_is_written_and_can_be_read_back(whole: Path) -> None:
     assert config["method"]["alpha"] == 5
     assert config["training"]["batch_size"] == 10
     provenance = json.loads((whole / "provenance.json").read_text())
-    assert provenance["malicious"] == sorted(experiment.roster(20))
+    assert set(provenance["malicious"]) == experiment.attackers(tuple(provenance["clients"]))
+    assert provenance["digest"] == experiment.digest()
     assert provenance["versions"]["torch"] == torch.__version__
-    result = load_result(whole)
+    result = records.read(whole).result
+    assert result is not None
     assert result.rounds == 4
     assert [record.round for record in result.history] == [1, 2, 3, 4]
     assert result.tacc == max(result.tacc_shared or 0, result.tacc_personal)
@@ -211,10 +214,16 @@ def test_a_checkpoint_of_another_layout_is_refused(unfinished: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = tmp_path / "run"
-    run.mkdir()
-    (run / ".checkpoint.safetensors.partial").symlink_to("/dev/full")
+
+    def onto_a_full_disk(simulation: Simulation) -> bytes:
+        (run / f".checkpoint.safetensors.{os.getpid()}.partial").symlink_to("/dev/full")
+        return b"weights"
+
+    monkeypatch.setattr(checkpoint, "checkpoint", onto_a_full_disk)
     with pytest.raises(SystemExit) as stop:
         main(["run", "--out", str(run), "--rounds=2", "--workers=1", "--set=training.epochs=1"])
     assert stop.value.code == 1

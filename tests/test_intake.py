@@ -7,35 +7,39 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers import end_round
 from torch import nn
 
 from fedcap.methods import make
 from fedcap.methods.base import Uploads
-from fedcap.methods.intake import LARGEST_CLAIM, MEDIANS_BELIEVED, Upload, admit
+from fedcap.methods.intake import LARGEST_CLAIM, MEDIANS_BELIEVED, Admission, Expected, Upload, admit
 from fedcap.training import Layout
 
 SIZE = 4
 GOOD = torch.tensor([1.0, -2.0, 3.0, 0.5])
 
 
-def with_one(update: object = GOOD, samples: object = 10):
-    """Admit one doubtful client, 7, among three good ones."""
-    return admit(
-        [*(Upload(k, GOOD * k, 10) for k in (1, 2, 3)), Upload(7, update, samples)], range(100), SIZE
-    )
+EXPECTED = Expected(round=4, rows={f"c{k}": k for k in range(100)}, size=SIZE)
+
+
+def upload(client: int, update: object = GOOD, samples: object = 10, round_: object = 4) -> Upload:
+    return Upload(f"c{client}", round_, update, samples)
+
+
+def with_one(update: object = GOOD, samples: object = 10) -> Admission:
+    """Admit one doubtful client, c7, among three good ones."""
+    return admit([*(upload(k, GOOD * k) for k in (1, 2, 3)), upload(7, update, samples)], EXPECTED)
 
 
 def assert_refused(admission, reason: str):
     assert admission.uploads.ids.tolist() == [1, 2, 3]
     assert torch.equal(admission.uploads.updates, torch.stack([GOOD, GOOD * 2, GOOD * 3]))
-    assert list(admission.refused) == [7]
-    assert reason in admission.refused[7]
+    assert list(admission.refused) == ["c7"]
+    assert reason in admission.refused["c7"]
 
 
 def test_good_uploads_become_a_matrix_sorted_by_client():
-    admission = admit(
-        [Upload(5, GOOD * 5, 50), Upload(0, GOOD, 20), Upload(3, GOOD * 3, 30.5)], range(100), SIZE
-    )
+    admission = admit([upload(5, GOOD * 5, 50), upload(0, GOOD, 20), upload(3, GOOD * 3, 30.5)], EXPECTED)
     uploads = admission.uploads
     assert uploads.ids.tolist() == [0, 3, 5]
     assert torch.equal(uploads.updates, torch.stack([GOOD, GOOD * 3, GOOD * 5]))
@@ -45,7 +49,7 @@ def test_good_uploads_become_a_matrix_sorted_by_client():
 
 
 def test_an_empty_list_is_an_empty_matrix():
-    admission = admit([], range(100), SIZE)
+    admission = admit([], EXPECTED)
     assert len(admission.uploads) == 0
     assert admission.uploads.updates.shape == (0, SIZE)
     assert admission.uploads.samples.shape == (0,)
@@ -53,7 +57,7 @@ def test_an_empty_list_is_an_empty_matrix():
 
 def test_what_is_admitted_no_longer_shares_memory_with_what_was_sent():
     sent = GOOD.clone()
-    admission = admit([Upload(0, sent, 1)], range(100), SIZE)
+    admission = admit([upload(0, sent, 1)], EXPECTED)
     sent.zero_()
     assert torch.equal(admission.uploads.updates[0], GOOD)
 
@@ -136,8 +140,8 @@ def test_a_claim_far_above_the_median_is_bounded_and_told(samples: float):
     admission = with_one(samples=samples)
     assert admission.refused == {}
     assert admission.uploads.samples.tolist() == [10, 10, 10, 10 * MEDIANS_BELIEVED]
-    assert list(admission.bounded) == [7]
-    assert "counted as 100" in admission.bounded[7]
+    assert list(admission.bounded) == ["c7"]
+    assert "counted as 100" in admission.bounded["c7"]
 
 
 def test_a_claim_of_just_the_bound_is_believed():
@@ -147,7 +151,7 @@ def test_a_claim_of_just_the_bound_is_believed():
 
 
 def test_a_single_absurd_claim_stays_finite():
-    admission = admit([Upload(0, GOOD, 10**400)], range(100), SIZE)
+    admission = admit([upload(0, GOOD, 10**400)], EXPECTED)
     assert admission.uploads.samples.tolist() == [LARGEST_CLAIM]
 
 
@@ -155,11 +159,11 @@ def test_a_single_absurd_claim_stays_finite():
 
 
 def test_of_two_uploads_of_one_client_the_first_counts():
-    admission = admit([Upload(2, GOOD, 5), Upload(1, GOOD, 6), Upload(2, -GOOD, 9)], range(100), SIZE)
+    admission = admit([upload(2, GOOD, 5), upload(1, GOOD, 6), upload(2, -GOOD, 9)], EXPECTED)
     assert admission.uploads.ids.tolist() == [1, 2]
     assert torch.equal(admission.uploads.updates[1], GOOD)
     assert admission.uploads.samples.tolist() == [6.0, 5.0]
-    assert "more than once" in admission.refused[2]
+    assert "more than once" in admission.refused["c2"]
 
 
 # --- FedAvg behind the door
@@ -171,47 +175,61 @@ def start(method):
 
 def played(rows: torch.Tensor, samples: list[float]):
     method = make("fedavg")
-    ids = torch.arange(len(rows))
     state = start(method)
-    dispatch = method.dispatch(state, ids, {})
-    return state, method.aggregate(
-        state, dispatch, Uploads(ids, rows, torch.tensor(samples, dtype=torch.float64))
-    )
+    counts = torch.tensor(samples, dtype=torch.float64)
+    return state, end_round(method, state, Uploads(torch.arange(len(rows)), rows, counts))
 
 
 def test_fedavg_moves_by_the_mean_weighted_with_sample_counts():
-    _, (after, verdict) = played(torch.stack([GOOD, 5 * GOOD]), [30, 10])
-    np.testing.assert_allclose(after.model.numpy(), 2 * GOOD.numpy(), rtol=1e-6)
-    assert verdict.refused == {}
-    assert verdict.norms[0] == pytest.approx(float(GOOD.norm()))
+    _, found = played(torch.stack([GOOD, 5 * GOOD]), [30, 10])
+    np.testing.assert_allclose(found.state.model.numpy(), 2 * GOOD.numpy(), rtol=1e-6)
+    assert found.refused == {}
+    assert float(found.look.norms[0]) == pytest.approx(float(GOOD.norm()))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_fedavg_drops_rows_that_are_not_finite_and_says_so(bad: float):
     rows = torch.stack([GOOD, GOOD.clone(), 3 * GOOD])
     rows[1, 2] = bad
-    _, (after, verdict) = played(rows, [10, 1e6, 10])
-    np.testing.assert_allclose(after.model.numpy(), 2 * GOOD.numpy(), rtol=1e-6)
-    assert verdict.refused == {1: "not finite"}
-    assert verdict.removed == {}
+    _, found = played(rows, [10, 1e6, 10])
+    np.testing.assert_allclose(found.state.model.numpy(), 2 * GOOD.numpy(), rtol=1e-6)
+    assert found.refused == {1: "not finite"}
+    assert found.verdict.removed == {}
 
 
 def test_fedavg_keeps_its_state_when_nobody_is_left():
-    before, (after, verdict) = played(torch.full((2, SIZE), math.nan), [1, 1])
-    assert after is before
-    assert sorted(verdict.refused) == [0, 1]
-    before, (after, verdict) = played(torch.empty(0, SIZE), [])
-    assert after is before
-    assert verdict.norms == {}
+    before, found = played(torch.full((2, SIZE), math.nan), [1, 1])
+    assert found.state is before
+    assert sorted(found.refused) == [0, 1]
+    before, found = played(torch.empty(0, SIZE), [])
+    assert found.state is before
+    assert len(found.look) == 0
 
 
 def test_whoever_was_not_invited_does_not_count() -> None:
-    admission = admit([Upload(1, GOOD, 10), Upload(4, GOOD, 10)], [1, 2], SIZE)
+    expected = Expected(4, {"c1": 1, "c2": 2}, SIZE)
+    admission = admit([upload(1), upload(4)], expected)
     assert admission.uploads.ids.tolist() == [1]
-    assert admission.refused == {4: "was not asked to take part"}
+    assert admission.refused == {"c4": "was not asked to take part"}
 
 
 def test_of_two_uploads_only_the_first_is_looked_at() -> None:
-    admission = admit([Upload(1, "rubbish", 10), Upload(1, GOOD, 10)], [1], SIZE)
+    admission = admit([upload(1, "rubbish"), upload(1)], EXPECTED)
     assert len(admission.uploads) == 0
-    assert admission.refused == {1: "not a tensor but str"}
+    assert admission.refused == {"c1": "not a tensor but str"}
+
+
+@pytest.mark.parametrize("answered", [3, 5, 0, -4, "4", None, 4.0, True, 10**400])
+def test_an_answer_to_another_round_is_refused(answered: object) -> None:
+    admission = admit([upload(1), upload(2, round_=answered)], EXPECTED)
+    assert admission.uploads.ids.tolist() == [1]
+    assert admission.refused["c2"].startswith("answers round ")
+    assert admission.refused["c2"].endswith(", this is round 4")
+    assert len(admission.refused["c2"]) < 80
+
+
+def test_a_late_answer_does_not_use_up_the_right_one() -> None:
+    admission = admit([upload(1, -GOOD, round_=3), upload(1)], EXPECTED)
+    assert torch.equal(admission.uploads.updates[0], GOOD)
+    assert "answers round 3" in admission.refused["c1"]
+    assert admission.uploads.round == 4

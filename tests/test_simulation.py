@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import time
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
+from helpers import without_times
 
 import fedcap
 from fedcap.methods import fedcap as method_file
-from fedcap.simulation.loop import Simulation
-from fedcap.simulation.record import Result, RoundRecord
-from fedcap.training import Job
-from fedcap.training.pool import SerialPool, make_pool
+from fedcap.methods.intake import Upload
+from fedcap.methods.server import Server
+from fedcap.records import Result, RoundRecord
+from fedcap.simulation import Simulation, make_crew
 
 SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
-TIMES = ("seconds", "seconds_server")
 
 
 def small(**settings: object) -> fedcap.Experiment:
     return fedcap.Experiment(**{**SMALL, **settings})
-
-
-def without_times(result: Result) -> dict[str, object]:
-    return {key: value for key, value in json.loads(result.to_json()).items() if key not in TIMES}
 
 
 def malformed(form: str, method: str = "fedcap") -> Result:
@@ -43,8 +42,8 @@ def test_same_seed_gives_the_same_result_and_another_seed_another(method: str) -
 def test_result_does_not_depend_on_the_number_of_workers() -> None:
     experiment = small(attack="min-max", participation=0.6)
     alone = experiment.run()
-    with make_pool(2) as pool:
-        together = experiment.run(pool=pool)
+    with make_crew(2) as crew:
+        together = experiment.run(crew=crew)
     assert without_times(alone) == without_times(together)
     for one, two in zip(alone.history, together.history, strict=True):
         assert one.norms == two.norms
@@ -61,12 +60,14 @@ def test_global_random_state_is_neither_used_nor_changed() -> None:
 
 
 def test_attackers_are_drawn_by_the_seed_or_as_named() -> None:
-    rosters = {small(attack="ipm", seed=seed).roster(20) for seed in range(8)}
+    clients = tuple(map(str, range(20)))
+    rosters = {small(attack="ipm", seed=seed).attackers(clients) for seed in range(8)}
     assert all(len(roster) == 6 for roster in rosters)
     assert len(rosters) > 4
-    assert small(attack={"name": "ipm", "clients": [1, 5, 9]}).roster(20) == {1, 5, 9}
-    assert small().roster(20) == frozenset()
-    assert len(fedcap.Experiment(attack="ipm").roster(36)) == 10  # 0.3 of 36, rounded down
+    assert small(attack={"name": "ipm", "clients": [1, "5", 9]}).attackers(clients) == {"1", "5", "9"}
+    assert small().attackers(clients) == frozenset()
+    users = tuple(f"u{k}" for k in range(36))
+    assert len(fedcap.Experiment(attack="ipm").attackers(users)) == 10  # 0.3 of 36, rounded down
 
 
 def test_removed_clients_are_neither_selected_nor_trained_again() -> None:
@@ -83,12 +84,12 @@ def test_newcomers_are_asked_once_the_pools_are_filled() -> None:
     history = small(participation=0.5, rounds=5, eval_every=5).run().history
     assert history[0].asked == []
     for last, record in pairwise(history):
-        assert record.asked == sorted(set(record.participants) - set(last.participants))
+        assert record.asked == sorted(set(record.participants) - set(last.participants), key=int)
         assert len(record.participants) == 10
 
 
 def test_requests_cost_bytes_and_models_are_counted_both_ways() -> None:
-    simulation = Simulation(small(participation=0.5), SerialPool())
+    simulation = Simulation(small(participation=0.5), make_crew(1))
     record = simulation.play()
     assert record.bytes == 4 * 13_706 * 2 * 10
     record = simulation.play()
@@ -113,17 +114,18 @@ def test_accuracy_counts_every_benign_client_and_nobody_else() -> None:
     accuracy = result.history[-1].accuracy
     assert accuracy is not None
     malicious = {client.id for client in result.clients if client.malicious}
-    assert set(accuracy.clients) == set(range(20)) - malicious
+    assert set(accuracy.clients) == set(map(str, range(20))) - malicious
     mean = sum(client.personal for client in accuracy.clients.values()) / len(accuracy.clients)
     assert result.tacc_personal == pytest.approx(mean)  # all clients have 24 test samples
     assert result.tacc == max(result.tacc_shared or 0, result.tacc_personal)
 
 
 def test_clients_that_never_trained_are_tested_with_the_model_they_receive() -> None:
-    simulation = Simulation(small(participation=0.1, rounds=1, method="fedavg"), SerialPool())
+    simulation = Simulation(small(participation=0.1, rounds=1, method="fedavg"), make_crew(1))
     accuracy = simulation.play().accuracy
     assert accuracy is not None
-    outside = [k for k in range(20) if not simulation.has_trained[k]]
+    trained = set(simulation.store)
+    outside = [k for k in simulation.names if k not in trained]
     assert outside
     assert all(accuracy.clients[k].personal == accuracy.clients[k].shared for k in outside)
 
@@ -134,7 +136,7 @@ def test_local_shares_nothing_and_no_attack_reaches_it() -> None:
     assert attacked.fpr is None
     for client in attacked.clients:
         if not client.malicious:
-            assert client.personal == quiet.clients[client.id].personal
+            assert client.personal == quiet.clients[int(client.id)].personal
 
 
 @pytest.mark.parametrize(
@@ -151,17 +153,19 @@ def test_every_attack_on_updates_says_what_it_realised(attack: str) -> None:
 
 
 def test_label_flipping_poisons_the_attackers_training_labels_only() -> None:
-    simulation = Simulation(small(attack="LF"), SerialPool())
-    trained_on = simulation._training_data(simulation.data)
-    for client, (mine, true) in enumerate(zip(trained_on, simulation.data.train, strict=True)):
+    simulation = Simulation(small(attack="LF"), make_crew(1))
+    assert len(simulation.malicious) == 6
+    for client, true in zip(simulation.names, simulation.data.train, strict=True):
+        mine = simulation.adversary.training_data(client, true, 10)
         shift = 1 if client in simulation.malicious else 0
         assert torch.equal(mine.y, (true.y + shift) % 10)
+        assert torch.equal(mine.x, true.x)
 
 
 @pytest.mark.parametrize("form", ["nan", "infinity", "huge"])
 def test_fedcap_removes_rows_that_are_not_numbers_or_absurd_and_goes_on(form: str) -> None:
     result = malformed(form)
-    assert {client: removal.round for client, removal in result.removed.items()} == {3: 1, 7: 1}
+    assert {client: removal.round for client, removal in result.removed.items()} == {"3": 1, "7": 1}
     assert not result.diverged
     assert result.tacc > 30
     for record in result.history:
@@ -172,7 +176,7 @@ def test_fedcap_removes_rows_that_are_not_numbers_or_absurd_and_goes_on(form: st
 def test_fedavg_refuses_rows_that_are_not_numbers_and_goes_on(form: str) -> None:
     result = malformed(form, "fedavg")
     for record in result.history:
-        assert record.refused == {3: "not finite", 7: "not finite"}
+        assert record.refused == {"3": "not finite", "7": "not finite"}
         assert RoundRecord.from_json(record.to_json()) == record
     assert not result.diverged
 
@@ -190,8 +194,8 @@ def test_rows_that_are_no_updates_are_refused_and_written_down(form: str, reason
     result = malformed(form, method)
     for record in result.history:
         assert {k: said.removeprefix("request ") for k, said in record.refused.items()} == {
-            3: reason,
-            7: reason,
+            "3": reason,
+            "7": reason,
         }
     assert not result.diverged
     assert result.tacc > 30
@@ -211,7 +215,7 @@ def test_claims_do_not_turn_the_defence_around() -> None:
 
 def test_a_claim_to_a_billion_samples_is_bounded_and_written_down() -> None:
     result = small(attack={"name": "lie", "claim": 10**9, "clients": [2]}).run()
-    assert result.history[0].bounded == {2: "claims 1000000000 samples, counted as 88"}
+    assert result.history[0].bounded == {"2": "claims 1000000000 samples, counted as 88"}
 
 
 def test_a_diverged_run_says_so() -> None:
@@ -274,25 +278,67 @@ def test_a_benign_newcomer_whose_request_fails_sits_the_round_out() -> None:
     assert "request not finite" in reasons or "not finite" in reasons
 
 
-def test_outsiders_are_customised_from_the_pools_of_the_round_they_miss(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What a client outside the round is tested with is what it would have received in it."""
-    simulation = Simulation(small(participation=0.5, rounds=3), SerialPool())
+def test_outsiders_are_tested_with_what_they_would_have_received() -> None:
+    simulation = Simulation(small(participation=0.5, rounds=3), make_crew(1))
     simulation.play()
-    before = simulation.server.state
+    before = copy.deepcopy(simulation.server)
     record = simulation.play()
-    outside = [k for k in range(20) if k not in record.participants]
-    asked = torch.tensor(outside)
-    served = {}
-    for client in asked[~torch.isin(asked, before.ids)].tolist():
-        job = Job("request", client, 2, (0,))
-        outcome = simulation._pool.run([job], before.model[None], simulation.personal)
-        served[client] = outcome.updates[0].clone()
-    dispatch = simulation.method.dispatch(before, asked, served)
+    outside = [k for k in simulation.names if k not in record.participants]
+    asked = before.asks(outside)
+    updates = simulation._clients.requests(asked, before.request_start, 2)
+    requests = [Upload(k, 2, row, 1) for k, row in zip(asked, updates, strict=True)]
+    served, dispatch, faults = before.models_for(outside, requests)
+    assert faults == {}
+    found = simulation._clients.test(outside, served, dispatch, 2)
     accuracy = record.accuracy
     assert accuracy is not None
-    jobs = [Job("evaluate", k, 2, (row,), True, False) for row, k in enumerate(outside)]
-    found = simulation._pool.run(jobs, dispatch.models, simulation.personal)
-    for client, done in zip(outside, found.performed, strict=True):
+    for client, done in found.items():
         assert accuracy.clients[client].shared == pytest.approx(100 * (done.shared_correct or 0) / 18)
+
+
+def test_the_models_of_those_outside_the_round_are_timed_as_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulation = Simulation(small(participation=0.5, method="fedavg"), make_crew(1))
+    models_for = Server.models_for
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(0.3)
+        return models_for(*arguments)
+
+    monkeypatch.setattr(Server, "models_for", slowly)
+    seconds = simulation.play().seconds
+    assert seconds.server >= 0.3  # those who take part
+    assert seconds.evaluate >= 0.3  # those who do not
+    assert seconds.total >= seconds.train + seconds.evaluate + seconds.attack + seconds.server
+
+
+def test_without_an_attack_the_server_assumes_nobody_unless_told() -> None:
+    def rule(**settings: object) -> list[str]:
+        method = {"name": "fedavg", "rule": {"name": "bucketing", "rule": "median"}}
+        return list(small(method=method, rounds=1, **settings).run().history[0].notes)
+
+    assert rule() == []
+    assert rule(assumed=0.3) == ["6 malicious of 20 rows assumed: Bucketing, told 6, withstands 4"]
+    assert rule(attack="lie") == rule(assumed=0.3)
+    assert rule(attack="lie", assumed=0.1) == []
+
+
+def test_with_no_attack_a_rule_that_is_told_m_averages_everybody() -> None:
+    quiet = small(method={"name": "fedavg", "rule": "multi-krum"}, rounds=2).run()
+    mean = small(method={"name": "fedavg", "rule": {"name": "trimmed-mean"}}, rounds=2).run()
+    assert quiet.tacc_shared == pytest.approx(mean.tacc_shared, abs=1.5)
+
+
+def test_the_digest_names_what_decides_a_result_and_nothing_else() -> None:
+    mine = small(attack="ipm").digest()
+    assert small(attack="ipm", checkpoint_every=3).digest() == mine
+    assert fedcap.Experiment(**{**SMALL, "workers": 2}, attack="IPM").digest() == mine
+    others = [
+        small(attack="lie"),
+        small(attack="ipm", seed=1),
+        small(attack="ipm", training={"lr": 0.06, "epochs": 1}),
+        small(attack="ipm", method={"name": "fedcap", "alpha": 4}),
+        small(attack={"name": "ipm", "epsilon": 3}),
+    ]
+    assert len({mine, *(other.digest() for other in others)}) == 1 + len(others)

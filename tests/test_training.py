@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fedcap.training.pool import Pool, SerialPool, WorkerError, WorkerPool, single_thread
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,7 +23,6 @@ from fedcap.methods import make
 from fedcap.models import builder
 from fedcap.samples import Samples
 from fedcap.training import SGD, Bench, Job, Layout, Learner, LocalClient, Network, fit, fresh_network
-from fedcap.training.pool import Pool, SerialPool, WorkerError, WorkerPool, single_thread
 
 INPUTS, CLASSES = 5, 3
 

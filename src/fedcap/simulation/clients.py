@@ -74,15 +74,15 @@ class Clients:
             return dispatch.models.new_zeros(0, self._bench.size), {}
         began = time.perf_counter()
         outcome = self._crew.run(jobs, dispatch.models, self._keeps(jobs))
+        for job, kept in zip(jobs, outcome.keeps, strict=True):
+            self._store.put(job.client, kept)
+        rows = self._rows(serving.clients, jobs, outcome.updates)
         took = time.perf_counter() - began
         training = sum(done.seconds_training for done in outcome.performed)
         evaluating = sum(done.seconds_evaluating for done in outcome.performed)
         watch.add("train", took * training / (training + evaluating))
         watch.add("evaluate", took * evaluating / (training + evaluating))
-        for job, kept in zip(jobs, outcome.keeps, strict=True):
-            self._store.put(job.client, kept)
-        performed = dict(zip((job.client for job in jobs), outcome.performed, strict=True))
-        return self._rows(serving.clients, jobs, outcome.updates), performed
+        return rows, dict(zip((job.client for job in jobs), outcome.performed, strict=True))
 
     def test(
         self, clients: Sequence[str], served: Sequence[str], dispatch: Dispatch, number: int
