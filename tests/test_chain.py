@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from fedcap import models
 from fedcap.training import Network
-from fedcap.training import chain as chains
+from fedcap.training.chain import chain_of, layers
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def by_autograd(network: Network, x: Tensor, y: Tensor) -> Tensor:
 
 
 def is_chain(network: Network, x: Tensor) -> bool:
-    return chains.chain(network.module, x.shape, network._place) is not None
+    return chain_of(network.module, x.shape, network._place) is not None
 
 
 def check(module: nn.Module, x: Tensor, y: Tensor) -> None:
@@ -201,7 +201,7 @@ def test_a_batch_too_large_for_its_patches_goes_to_autograd(monkeypatch: pytest.
     x, _ = batch((1, 8, 8))
     module = models.builder("cnn-digits", (1, 8, 8), 5)()
     assert is_chain(Network(module), x)
-    monkeypatch.setattr(chains, "ROOM", 1000)
+    monkeypatch.setattr(layers, "ROOM", 1000)
     assert not is_chain(Network(module), x)
 
 

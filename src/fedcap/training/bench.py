@@ -120,7 +120,9 @@ class Bench:
             raise ValueError(f"the update should have the shape {expected} (got {sent})")
         before, after = shapes(kept), shapes(made.kept)
         if before != after:
-            raise ValueError(f"a client that keeps {before} should do so after training (got {after})")
+            raise ValueError(
+                f"a client that keeps {before} should keep the same after training (got {after})"
+            )
         return made
 
     @contextmanager

@@ -1,0 +1,198 @@
+"""A crew whose workers die, fail or are interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from training_tools import (
+    DiesAtTwelve,
+    DiesOnce,
+    Pair,
+    RaisesAtTwelve,
+    assert_same,
+    bench_of,
+    data_of,
+    outcome,
+)
+
+from fedcap.training import WorkerError
+from fedcap.training.crew import ProcessCrew, SoloCrew
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[ProcessCrew]:
+    with ProcessCrew(2) as crew:
+        yield crew
+
+
+@pytest.fixture(scope="module")
+def solo():
+    """What the jobs come to when done in this process."""
+    return outcome(SoloCrew(), bench_of(Pair()))
+
+
+def children(of: int) -> set[int]:
+    """Processes started by one, as the kernel sees them."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == of:
+            found.add(int(stat.parent.name))
+    return found
+
+
+def own_children() -> set[int]:
+    return children(os.getpid())
+
+
+def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(workers: ProcessCrew, tmp_path: Path, solo):
+    marker = tmp_path / "died"
+    assert_same(outcome(workers, bench_of(DiesOnce(str(marker)))), solo)
+    assert marker.exists()
+
+
+def test_a_trainer_that_raises_ends_the_workers_with_an_error_and_new_ones_serve(workers: ProcessCrew, solo):
+    workers.open(bench_of(RaisesAtTwelve()), data_of())
+    before = own_children()
+    with pytest.raises(WorkerError, match="client 2: ArithmeticError: the abacus broke") as failure:
+        outcome(workers, None)
+    assert "in train" in str(failure.value.__cause__)  # the worker's traceback
+    assert len(own_children()) == len(before) - 2
+    assert_same(outcome(workers, bench_of(Pair())), solo)
+
+
+def test_a_worker_killed_between_two_batches_is_replaced(workers: ProcessCrew, solo):
+    assert_same(outcome(workers, bench_of(Pair())), solo)
+    victim = max(own_children())
+    os.kill(victim, signal.SIGKILL)
+    assert_same(outcome(workers, None), solo)
+    assert victim not in own_children()
+
+
+def test_a_job_that_kills_every_worker_is_given_up_with_the_clients_name(workers: ProcessCrew):
+    with pytest.raises(WorkerError, match="client 2: 3 workers died, the last with exit code -9"):
+        outcome(workers, bench_of(DiesAtTwelve()))
+
+
+def test_closing_a_crew_leaves_no_process_behind():
+    before = own_children()
+    with ProcessCrew(3) as crew:
+        crew.open(bench_of(Pair()), data_of())
+        assert len(own_children() - before) == 3
+    assert own_children() == before
+
+
+OPENING = """
+import signal, time
+from fedcap.training.crew import ProcessCrew
+from training_tools import JOBS, Pair, Sleepy, bench_of, data_of, outcome
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told us to ignore it
+crew = ProcessCrew(2)
+"""
+
+Script = Callable[[str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    """Start scripts that have a crew of two; each is, with its workers, a process group of its own."""
+    started = []
+
+    def start(text: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", OPENING + dedent(text)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def heard(process: subprocess.Popen[str]) -> str:
+    """The next line that a script prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def complaints(process: subprocess.Popen[str]) -> str:
+    """Kill a script; return what it and its workers wrote to stderr, once the last of them has ended."""
+    process.kill()
+    return process.communicate(timeout=60)[1]
+
+
+def test_workers_do_not_see_ctrl_c_not_even_while_they_start(script: Script):
+    process = script("""
+        try:
+            crew.open(bench_of(Pair()), data_of())
+            print("opened", flush=True)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        outcome(crew, None)
+        print("done", flush=True)
+        time.sleep(60)
+    """)
+    assert heard(process) == "opened"
+    before = children(process.pid)
+    assert len(before) == 2
+    os.killpg(process.pid, signal.SIGINT)
+    assert heard(process) == "interrupted"
+    assert heard(process) == "done"
+    assert children(process.pid) == before
+    assert complaints(process) == ""
+
+
+def test_ctrl_c_in_the_middle_of_a_batch_stops_the_workers_at_once(script: Script):
+    process = script("""
+        crew.open(bench_of(Sleepy(60)), data_of())
+        outcome(crew, None, JOBS[5:])
+        print("ready", flush=True)
+        try:
+            outcome(crew, None)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+            time.sleep(60)
+    """)
+    assert heard(process) == "ready"
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    assert heard(process) == "interrupted"
+    assert children(process.pid) == set()
+    assert complaints(process) == ""
+
+
+@pytest.mark.parametrize("nap", [0, 2], ids=["between two jobs", "in the middle of a job"])
+def test_workers_end_when_the_process_that_started_them_is_killed(script: Script, nap: int):
+    process = script(f"""
+        crew.open(bench_of(Sleepy({nap})), data_of())
+        outcome(crew, None, JOBS[5:])
+        print("ready", flush=True)
+        outcome(crew, None)
+        time.sleep(60)
+    """)
+    assert heard(process) == "ready"
+    time.sleep(1)
+    assert len(children(process.pid)) == 2
+    assert complaints(process) == ""

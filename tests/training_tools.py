@@ -1,0 +1,289 @@
+"""Small networks, samples and trainers for the tests of training; worker processes can import them too."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedcap.models import builder
+from fedcap.samples import Samples
+from fedcap.state import Tensors
+from fedcap.training import (
+    SGD,
+    Bench,
+    Crew,
+    Job,
+    Layout,
+    Learner,
+    LocalClient,
+    LocalData,
+    Network,
+    Trained,
+    Trainer,
+    fit,
+    fresh_network,
+)
+
+INPUTS, CLASSES = 5, 3
+
+
+def samples_of(number: int, seed: int = 0) -> Samples:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(number, INPUTS, generator=generator)
+    return Samples(x, torch.randint(CLASSES, (number,), generator=generator))
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(INPUTS, 8), nn.Tanh(), nn.Linear(8, CLASSES))
+
+
+def with_batch_norm(momentum: float | None = 0.1) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(INPUTS, 8), nn.BatchNorm1d(8, momentum=momentum), nn.ReLU(), nn.Linear(8, CLASSES)
+    )
+
+
+def with_dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(INPUTS, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, CLASSES))
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def initial_weights(build: Callable[[], nn.Module], seed: int) -> Tensor:
+    return fresh_network(build, seed).weights
+
+
+def flat(module: nn.Module) -> Tensor:
+    """All weights by the documented order: what learns, what is frozen, then the buffers."""
+    parameters = list(module.parameters())
+    parts = [p for p in parameters if p.requires_grad] + [p for p in parameters if not p.requires_grad]
+    parts += [b for b in module.buffers() if b.is_floating_point()]
+    return torch.cat([part.detach().flatten() for part in parts]).clone()
+
+
+def steps_by_hand(
+    module: nn.Module, batches: list[Tensor], samples: Samples, lr: float, anchor: list[Tensor], pull: float
+) -> Tensor:
+    """Plain PyTorch: a copy of the module, its own optimiser, the loss written out."""
+    module = copy.deepcopy(module).train()
+    optimiser = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=lr)
+    for batch in batches:
+        optimiser.zero_grad()
+        loss = functional.cross_entropy(module(samples.x[batch]), samples.y[batch])
+        trained = [p for p in module.parameters() if p.requires_grad]
+        for p, a in zip(trained, anchor, strict=bool(anchor)):
+            loss = loss + pull / 2 * ((p - a) ** 2).sum()
+        loss.backward()
+        optimiser.step()
+    return flat(module)
+
+
+def batches_in_order(total: int, size: int, epochs: int, drop_last: bool) -> list[Tensor]:
+    one = [torch.arange(start, min(start + size, total)) for start in range(0, total, size)]
+    if drop_last and len(one) > 1 and len(one[-1]) < size:
+        one.pop()
+    return one * epochs
+
+
+def trained(module: nn.Module, samples: Samples, sgd: SGD, seed: int = 0) -> Tensor:
+    learner = Learner(Network(copy.deepcopy(module)), flat(module))
+    fit([learner], samples, sgd, seeded(seed))
+    return learner.weights.clone()
+
+
+def assert_near(found: Tensor, expected: Tensor):
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def module_at(build: Callable[[], nn.Module], weights: Tensor) -> nn.Module:
+    network = Network(build())
+    network.weights.copy_(weights)
+    return network.module
+
+
+def client_of(build: Callable[[], nn.Module], samples: Samples, sgd: SGD) -> LocalClient:
+    return LocalClient(samples, sgd, seeded(), (Network(build()) for _ in count()))
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Trains the model received, and keeps it."""
+
+    def request(self, client: LocalClient, start: Tensor) -> Tensor:
+        learner = client.learner(start)
+        client.fit(learner)
+        return learner.weights - start
+
+    def shared(self, client: LocalClient, received: Tensor, kept: Tensors) -> Tensor | None:
+        return received[0] if len(received) else None
+
+    def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
+        return network.logits(kept["personal"], x)
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        learner = client.learner(received[0])
+        client.fit(learner)
+        return Trained(learner.weights - received[0], {"personal": learner.weights})
+
+
+@dataclass(frozen=True)
+class Pair(Alone):
+    """Trains a personal model, pulled towards the one received, and that one beside it."""
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        own = client.learner(kept["personal"], anchor=received[0], pull=0.5)
+        learner = client.learner(received[0])
+        client.fit(own, learner)
+        return Trained(learner.weights - received[0], {"personal": own.weights})
+
+
+@dataclass(frozen=True)
+class Collector(Alone):
+    """Keeps two models, both still in their networks, and a matrix; sends two numbers more."""
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        other, own = client.learner(received[0]), client.learner(kept["personal"])
+        client.fit(other, own)
+        kept = {"matrix": kept["matrix"] + 1, "personal": own.weights, "other": other.weights}
+        return Trained(other.weights - received[0], kept, torch.tensor([0.5, len(client.samples)]))
+
+
+@dataclass(frozen=True)
+class Forgetful(Alone):
+    """Keeps something else than it kept before."""
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        return Trained(received[0], {"souvenir": received[0]})
+
+
+@dataclass(frozen=True)
+class Brief(Alone):
+    """Sends an update that is too short."""
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        return Trained(received[0, :1], kept)
+
+
+@dataclass(frozen=True)
+class DiesOnce(Pair):
+    """Kills the first process in which it has trained."""
+
+    marker: str
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        trained = super().train(client, received, kept)
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return trained
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+@dataclass(frozen=True)
+class DiesAtTwelve(Pair):
+    """Kills every process that trains a client with twelve samples."""
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        if len(client.samples) == 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().train(client, received, kept)
+
+
+@dataclass(frozen=True)
+class RaisesAtTwelve(Pair):
+    """Fails with a client that has twelve samples."""
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        if len(client.samples) == 12:
+            raise ArithmeticError("the abacus broke")
+        return super().train(client, received, kept)
+
+
+@dataclass(frozen=True)
+class Sleepy(Alone):
+    """Takes a while."""
+
+    seconds: float
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        time.sleep(self.seconds)
+        return super().train(client, received, kept)
+
+
+def images(number: int, seed: int) -> Samples:
+    generator = seeded(seed)
+    x = torch.rand(number, 1, 8, 8, generator=generator) * 2 - 1
+    return Samples(x, torch.randint(10, (number,), generator=generator))
+
+
+def bench_of(trainer: Trainer) -> Bench:
+    """The network for digits."""
+    build = builder("cnn-digits", (1, 8, 8), 10)
+    sgd = SGD(lr=0.05, epochs=2, batch_size=5)
+    return Bench(build, trainer, sgd, seed=4, size=Layout.of(build()).size)
+
+
+def data_of() -> dict[str, LocalData]:
+    """Six clients, "0" to "5"; client k has 10 + k samples to train on."""
+    return {str(k): LocalData(images(10 + k, k), images(8, 100 + k)) for k in range(6)}
+
+
+def linear() -> nn.Module:
+    return nn.Linear(INPUTS, CLASSES)
+
+
+def tiny_bench(trainer: Trainer) -> Bench:
+    return Bench(linear, trainer, SGD(lr=0.1, epochs=2, batch_size=5), seed=11, size=18)
+
+
+def tiny_data() -> dict[str, LocalData]:
+    return {name: LocalData(samples_of(13 + n, n), samples_of(9, 50 + n)) for n, name in enumerate("abc")}
+
+
+def models_of(bench: Bench) -> Tensor:
+    """Two models to receive, 2×D."""
+    return torch.stack([initial_weights(bench.build, seed) for seed in range(2)])
+
+
+def keeps_of(bench: Bench, jobs: Sequence[Job]) -> list[Tensors]:
+    """A personal model for the client of each job."""
+    return [{"personal": initial_weights(bench.build, 50 + ord(job.client[0]))} for job in jobs]
+
+
+JOBS = [
+    *(Job("train", str(k), 1, (k % 2,), evaluate=True) for k in range(5)),
+    Job("request", "5", 1, (0,)),
+    Job("evaluate", "5", 1, (1,), evaluate=True),
+]
+
+Bits = tuple[Tensor, list[Tensors], list[tuple[int | None, int | None, bool]]]
+
+
+def outcome(crew: Crew, bench: Bench | None, jobs: Sequence[Job] = JOBS) -> Bits:
+    """What the jobs came to; without a bench, the crew goes on with the one it has."""
+    if bench is not None:
+        crew.open(bench, data_of())
+    bench = bench_of(Alone())
+    found = crew.run(jobs, models_of(bench), keeps_of(bench, jobs))
+    hits = [(done.shared_correct, done.personal_correct, done.finite) for done in found.performed]
+    keeps = [{name: tensor.clone() for name, tensor in kept.items()} for kept in found.keeps]
+    return found.updates.clone(), keeps, hits
+
+
+def assert_same(found: Bits, expected: Bits) -> None:
+    assert torch.equal(found[0], expected[0])
+    for ours, theirs in zip(found[1], expected[1], strict=True):
+        assert torch.equal(ours["personal"], theirs["personal"])
+    assert found[2] == expected[2]
