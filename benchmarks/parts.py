@@ -71,11 +71,13 @@ def main() -> None:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
             rows.append(fresh.submit(measure, *run).result())
         report.progress(rows[-1])
-    report.write("parts", f"Seconds by part of a run of {ROUNDS} rounds, with records and checkpoints", rows)
+    title = f"Seconds by part of a run of {ROUNDS} rounds, with records and checkpoints"
+    report.write("parts", title, rows, "one in the run's own process and in each worker process")
     command = [sys.executable, "-c", "from fedcap.cli import main; main(['--help'])"]
     times = []
     for _ in range(5):
         began = time.perf_counter()
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         times.append(time.perf_counter() - began)
-    report.write("startup", "Start of the command line", [{"command": "fedcap --help", "s": min(times)}])
+    rows = [{"command": "fedcap --help", "s": min(times)}]
+    report.write("startup", "Start of the command line", rows, "one")

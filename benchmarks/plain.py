@@ -3,7 +3,7 @@
 A loop over clients; for each a deep copy of the model, a DataLoader and an optimiser; weights travel as
 state dicts; everybody is tested twice a round through a DataLoader. Torch uses all cores, as it does unless
 told otherwise. The network is the same function, with its layers in the usual order: ReLU, then pool. The
-work is the same as ours to the batch: same clients, samples, epochs, steps, tests.
+clients, samples, epochs, steps and tests are the same as ours.
 """
 
 from __future__ import annotations

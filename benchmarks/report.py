@@ -1,4 +1,7 @@
-"""How benchmarks tell what they found: a line as it comes, then a table as Markdown and as JSON."""
+"""How benchmarks tell what they found: a line as it comes, then a table as Markdown and as JSON.
+
+Every table says on which machine and with how many threads it was measured.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,22 @@ def progress(row: Row) -> None:
     print("  ".join(f"{key}: {text(value)}" for key, value in row.items()), flush=True)
 
 
-def write(name: str, title: str, rows: Sequence[Row]) -> None:
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
+def machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
+
+
+def table(title: str, rows: Sequence[Row], threads: str, about: str = "") -> str:
+    """Return the table as Markdown; `threads` says who computed with how many."""
     lines = [[text(value) for value in row.values()] for row in rows]
-    table = f"## {title}\n\n{markdown(tuple(rows[0]), lines)}\n\n{machine}; `make bench` makes this table.\n"
+    parts = [f"## {title}", about, markdown(tuple(rows[0]), lines), f"Threads: {threads}. {machine()}."]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write(name: str, title: str, rows: Sequence[Row], threads: str, about: str = "") -> None:
+    """Write the table to `results`, as Markdown and as JSON, and print it."""
+    content = table(title, rows, threads, about)
+    facts = {"machine": machine(), "threads": threads, "about": about, "rows": rows}
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(table)
-    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
-    print(table, flush=True)
+    (RESULTS / f"{name}.md").write_text(f"{content}\n`make bench` makes this table.\n")
+    (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=2) + "\n")
+    print(content, flush=True)

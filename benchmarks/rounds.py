@@ -1,6 +1,8 @@
 """Rounds a minute: fedcap beside a plain PyTorch loop and beside Flower's simulation, on the same work.
 
-Everybody's best round of five counts, after one to warm up; ours and the plain loop's take turns.
+Everybody's best round of five counts, after one to warm up; ours and the plain loop's take turns. Ours and
+Flower's run one worker process with one thread on each core; the plain loop has all threads, as torch
+takes them.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from contextlib import contextmanager
 import fedcap
 from benchmarks import flower, report
 from benchmarks.plain import fedavg_round, fedcap_round, plain_clients, plain_network
-from benchmarks.work import WORK, Work, matmul_peak
+from benchmarks.work import ALL_THREADS, WORK, Work, matmul_peak, threads
 from fedcap.simulation.loop import Simulation
-from fedcap.training import Learner, Network, make_pool, single_thread
+from fedcap.training import Learner, Network, make_pool
 from fedcap.training.pool import available_cores
 
 TURNS = 5
 METHODS = ("fedavg", "fedcap", "fedcap under IPM")
-"""Under IPM a quarter of the clients attack: they do not train, and are removed in the first round. The
-others go on training everybody, as without an attack."""
+"""Under IPM a quarter of the clients attack: they do not train, and are removed in the first round.
+The plain loop and Flower have no defence: they train all clients, as without an attack."""
 
 Round = Callable[[], object]
 
@@ -37,15 +39,11 @@ def ours(work: Work, method: str) -> Iterator[Round]:
         rounds=1000,
     )
     with make_pool() as pool:
-        simulation = Simulation(experiment, pool)
-
-        def play() -> None:
-            with single_thread():
-                simulation.play()
-
-        play()
+        with threads(1):
+            simulation = Simulation(experiment, pool)
+            simulation.play()
         assert len(simulation.server.removed) == (work.clients // 4 if attacked else 0)
-        yield play
+        yield simulation.play
 
 
 def plain(work: Work, method: str) -> Round:
@@ -59,9 +57,12 @@ def plain(work: Work, method: str) -> Round:
     return lambda: fedcap_round(model, received, clients, alpha=10, phi=0.3)
 
 
-def in_turns(*rounds: Round) -> list[float]:
-    """Return the seconds of each one's best round; they take turns, so that all see the same machine."""
-    taken = [[_seconds(play) for play in rounds] for _ in range(TURNS)]
+def in_turns(*rounds: tuple[Round, int]) -> list[float]:
+    """Return the seconds of each one's best round, given the rounds and with how many threads to play them.
+
+    They take turns, so that all see the same machine.
+    """
+    taken = [[_seconds(*each) for each in rounds] for _ in range(TURNS)]
     return [min(times) for times in zip(*taken, strict=True)]
 
 
@@ -70,19 +71,24 @@ def share_of_peak(work: Work) -> float:
     x, y = (part[:10] for part in work.data)
     network = Network(work.build())
     learner = Learner(network, network.weights.clone())
-    with single_thread():
-        shares = []
+    shares = []
+    with threads(1):
         for _ in range(5):
             peak = matmul_peak(seconds=0.5)
-            steps = [_seconds(lambda: learner.step(x, y, 0.01)) for _ in range(30)]
+            steps = []
+            for _ in range(30):
+                began = time.perf_counter()
+                learner.step(x, y, 0.01)
+                steps.append(time.perf_counter() - began)
             shares.append(100 * work.flops() * len(y) / min(steps) / peak)
     return sorted(shares)[len(shares) // 2]
 
 
-def _seconds(action: Round) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
+def _seconds(play: Round, count: int) -> float:
+    with threads(count):
+        began = time.perf_counter()
+        play()
+        return time.perf_counter() - began
 
 
 def main() -> None:
@@ -92,7 +98,7 @@ def main() -> None:
         peak = share_of_peak(work)
         for method in METHODS:
             with ours(work, method) as round_of_ours:
-                mine, slow = in_turns(round_of_ours, plain(work, method))
+                mine, slow = in_turns((round_of_ours, 1), (plain(work, method), ALL_THREADS))
             if "under" not in method:
                 rival = flower.seconds(work, method, TURNS)
             rows.append(
@@ -109,4 +115,5 @@ def main() -> None:
                 }
             )
             report.progress(rows[-1])
-    report.write("rounds", f"Rounds a minute, {cores} cores", rows)
+    used = f"fedcap and Flower one in each of {cores} worker processes, the plain loop {ALL_THREADS}"
+    report.write("rounds", "Rounds a minute", rows, used)

@@ -1,27 +1,23 @@
 """Every aggregation rule beside a straightforward NumPy version and Flower's own function, if installed.
 
-All three see the same matrix in the same run, with one thread; the best of a few times counts,
-in seconds of the processor, so that whatever else the machine does blurs little. 30 % of the rows are
-malicious. The NumPy versions are what one writes down from the formula.
+All three see the same matrix in the same run, with one thread. The best of a few times counts, in seconds
+of the processor, which other programs on the machine change little. 30 % of the rows are malicious. The
+NumPy versions are what one writes down from the formula.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
-import math
-import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
+from benchmarks import report
+from benchmarks.work import threads
 from fedcap import aggregators
 
-RESULTS = Path(__file__).parent / "results"
 SIZES = ((20, 156_810), (100, 1_000_000))
 REPEATS = 50
 PATIENCE = 3.0
@@ -151,15 +147,16 @@ def ours(name: str) -> Version:
 
 
 def measure(versions: dict[str, Version], x: np.ndarray, m: int) -> dict[str, float]:
-    """Return each version's best time in seconds."""
+    """Return each version's best time in seconds of the processor, with one thread."""
     best = {}
-    for who, version in versions.items():
-        times: list[float] = []
-        while len(times) < REPEATS and sum(times) < PATIENCE:
-            began = time.process_time()
-            version(x, m)
-            times.append(time.process_time() - began)
-        best[who] = min(times)
+    with threads(1):
+        for who, version in versions.items():
+            times: list[float] = []
+            while len(times) < REPEATS and sum(times) < PATIENCE:
+                began = time.process_time()
+                version(x, m)
+                times.append(time.process_time() - began)
+            best[who] = min(times)
     return best
 
 
@@ -171,41 +168,31 @@ def matrix(rows: int, width: int) -> np.ndarray:
     return x
 
 
-def cell(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1000 * seconds:,.1f}"
+def compare(name: str, x: np.ndarray) -> report.Row:
+    """Return a row of the table: one rule on one matrix, milliseconds of everybody who has it."""
+    versions = {"fedcap": ours(name), "NumPy": NUMPY[name]}
+    if name in (theirs := flower()):
+        versions["Flower"] = theirs[name]
+    took = measure(versions, x, int(0.3 * len(x)))
+    rival = min(seconds for who, seconds in took.items() if who != "fedcap")
+    return {
+        "rule": name,
+        "N": x.shape[0],
+        "D": x.shape[1],
+        **{f"{who}, ms": 1000 * took[who] if who in took else None for who in ("fedcap", "NumPy", "Flower")},
+        "times as fast as the faster of the others": rival / took["fedcap"],
+    }
 
 
 def main() -> None:
-    """Measure, print and write rules.md and rules.json."""
-    torch.set_num_threads(1)
-    theirs = flower()
-    version = importlib.metadata.version("flwr") if theirs else None
     rows = []
-    for count, width in SIZES:
-        x, malicious = matrix(count, width), int(0.3 * count)
+    for size in SIZES:
+        x = matrix(*size)
         for name in NUMPY:
-            versions = {"fedcap": ours(name), "numpy": NUMPY[name]}
-            if name in theirs:
-                versions["flower"] = theirs[name]
-            with threadpool_limits(1):
-                took = measure(versions, x, malicious)
-            rows.append({"rule": name, "rows": count, "columns": width, **took})
-            print(count, width, name, {who: f"{1000 * t:.1f} ms" for who, t in took.items()}, flush=True)
+            rows.append(compare(name, x))
+            report.progress(rows[-1])
+    version = importlib.metadata.version("flwr") if flower() else "not installed"
     about = (
-        f"PyTorch {torch.__version__}, NumPy {np.__version__}, Flower {version or 'not installed'};"
-        f" one thread, {platform.machine()}; milliseconds of processor time, best of up to {REPEATS}."
+        f"Milliseconds of processor time, best of up to {REPEATS}. NumPy {np.__version__}, Flower {version}."
     )
-    lines = ["# Aggregation rules", "", about]
-    for count, width in SIZES:
-        lines += ["", f"## {count} clients, {width:,} weights", ""]
-        lines += ["| rule | fedcap | NumPy | Flower | times as fast |", "|---|---:|---:|---:|---:|"]
-        for row in rows:
-            if row["rows"] == count:
-                rival = min(row["numpy"], row.get("flower", math.inf))
-                times = [cell(row["fedcap"]), cell(row["numpy"]), cell(row.get("flower"))]
-                lines.append(f"| {row['rule']} | {' | '.join(times)} | {rival / row['fedcap']:.1f} |")
-    lines += ["", "The last column compares with the faster of the others."]
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "rules.md").write_text("\n".join(lines) + "\n")
-    (RESULTS / "rules.json").write_text(json.dumps({"about": about, "seconds": rows}, indent=2) + "\n")
-    print("\n".join(lines))
+    report.write("rules", "Aggregation rules", rows, "one", about)

@@ -19,7 +19,7 @@ from fedcap.matrices import column_blocks
 CACHED = 1 << 18
 """Numbers in a block: a megabyte in single precision."""
 NETWORK_UP_TO = 32
-"""Rows up to which comparing whole rows, pair by pair, sorts faster than sorting every coordinate."""
+"""With at most so many rows, comparing whole rows pair by pair is faster than sorting every coordinate."""
 
 
 def blocks(rows: Tensor) -> Iterator[slice]:

@@ -1,0 +1,82 @@
+"""The benchmarks set their own threads, say how many, and can be compared between two trees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import against, report, rules
+from benchmarks.work import threads
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_rules_are_measured_with_one_thread_and_leave_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rules, "REPEATS", 2)
+    seen = []
+    took = rules.measure(
+        {"ours": lambda x, m: seen.append(torch.get_num_threads()) or x}, rules.matrix(5, 8), 1
+    )
+    assert seen == [1, 1]
+    assert took.keys() == {"ours"}
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_are_as_before_even_after_an_error():
+    def fail() -> None:
+        assert torch.get_num_threads() == 1
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), threads(1):
+        fail()
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("name", rules.NUMPY)
+def test_every_rule_has_a_row_beside_its_rivals(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rules, "REPEATS", 1)
+    row = rules.compare(name, rules.matrix(10, 1200))
+    assert (row["rule"], row["N"], row["D"]) == (name, 10, 1200)
+    assert list(row)[3:6] == ["fedcap, ms", "NumPy, ms", "Flower, ms"]
+    assert row["fedcap, ms"] > 0
+
+
+def test_a_table_tells_its_threads_and_is_written_as_markdown_and_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    rows = [{"rule": "median", "ms": 1.5, "Flower": None}, {"rule": "krum", "ms": 2500.0, "Flower": 3.0}]
+    report.write("rules", "Aggregation rules", rows, "one", "Best of 50.")
+    lines = (tmp_path / "results" / "rules.md").read_text().splitlines()
+    assert lines[:3] == ["## Aggregation rules", "", "Best of 50."]
+    assert lines[4:8] == [
+        "| rule | ms | Flower |",
+        "| --- | ---: | ---: |",
+        "| median | 1.5 | – |",
+        "| krum | 2,500 | 3 |",
+    ]
+    assert lines[9].startswith("Threads: one. ")
+    facts = json.loads((tmp_path / "results" / "rules.json").read_text())
+    assert facts["threads"] == "one"
+    assert facts["rows"] == rows
+
+
+def test_a_player_of_this_tree_plays_when_told_and_ends_with_its_pipe():
+    with against.Player(against.HERE) as player:
+        (taken,) = against.in_turns([player], "server 4 50", turns=2)
+        (again,) = against.in_turns([player], "server 3 20", turns=1)
+    assert len(taken) == 2
+    assert len(again) == 1
+    assert min(taken + again) > 0
+    assert player.process.returncode == 0
