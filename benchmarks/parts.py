@@ -15,8 +15,8 @@ from pathlib import Path
 import fedcap
 from benchmarks import report
 from benchmarks.work import WORK, peak_memory
-from fedcap.simulation.loop import Simulation
-from fedcap.simulation.record import Result, RoundRecord
+from fedcap.records import Result, RoundRecord
+from fedcap.simulation import Simulation
 
 RUNS = (
     ("digits", "fedavg", "none"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fedcap.report.tables import markdown
+from fedcap.records import markdown
 
 RESULTS = Path(__file__).parent / "results"
 

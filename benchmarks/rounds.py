@@ -15,9 +15,8 @@ import fedcap
 from benchmarks import flower, report
 from benchmarks.plain import fedavg_round, fedcap_round, plain_clients, plain_network
 from benchmarks.work import ALL_THREADS, WORK, Work, matmul_peak, threads
-from fedcap.simulation.loop import Simulation
-from fedcap.training import Learner, Network, make_pool
-from fedcap.training.pool import available_cores
+from fedcap.simulation import Simulation
+from fedcap.training import Learner, Network, available_cores, make_crew
 
 TURNS = 5
 METHODS = ("fedavg", "fedcap", "fedcap under IPM")
@@ -38,9 +37,9 @@ def ours(work: Work, method: str) -> Iterator[Round]:
         malicious=0.25,
         rounds=1000,
     )
-    with make_pool() as pool:
+    with make_crew() as crew:
         with threads(1):
-            simulation = Simulation(experiment, pool)
+            simulation = Simulation(experiment, crew)
             simulation.play()
         assert len(simulation.server.removed) == (work.clients // 4 if attacked else 0)
         yield simulation.play

@@ -15,6 +15,7 @@ from benchmarks import report
 from benchmarks.work import ALL_THREADS, matmul_peak, peak_memory, threads
 from fedcap.methods import make
 from fedcap.methods.base import Uploads
+from fedcap.methods.conclude import conclude
 from fedcap.methods.fedcap import FedCAPState
 
 Step = Callable[[], tuple[float, float]]
@@ -32,6 +33,7 @@ SIZES = (
 def step(clients: int, weights: int) -> Step:
     """Return a function that does the server's step once and returns the seconds of its two halves."""
     method = make("fedcap", t_norm=1e9)
+    memory = method.judge.start()
     ids = torch.arange(clients)
     counts = torch.ones(clients, dtype=torch.float64)
     models = torch.randn(clients, weights)
@@ -42,7 +44,7 @@ def step(clients: int, weights: int) -> Step:
         began = time.perf_counter()
         dispatch = method.dispatch(state, ids, {})
         between = time.perf_counter()
-        method.aggregate(state, dispatch, uploads)
+        conclude(method, state, memory, dispatch, uploads)
         return between - began, time.perf_counter() - between
 
     return play

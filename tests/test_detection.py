@@ -1,0 +1,205 @@
+"""Detection: scores and reasons, the judge, its policy over rounds, and its memory, for every method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import end_round
+from torch import Tensor, nn
+
+import fedcap
+from fedcap import detection, methods
+from fedcap.detection import Detector, Judge, Look, Score, make_judge
+from fedcap.detection.strikes import Strikes
+from fedcap.matrices import Rows
+from fedcap.methods.base import Uploads
+from fedcap.records import read
+from fedcap.registry import InputError
+from fedcap.state import Tensors
+from fedcap.training import Layout
+
+
+def look_of(rows: Tensor, round_: int = 1) -> Look:
+    return Look(round_, torch.arange(10, 10 + len(rows)), rows, Rows(rows))
+
+
+def of_lengths(*lengths: float) -> Look:
+    return look_of(torch.tensor([[length, 0.0] for length in lengths]))
+
+
+@dataclass(frozen=True)
+class Sum(Detector):
+    """Adds up each client's norms over the rounds; slots by place, for clients that are always there."""
+
+    limit: float = 10.0
+
+    def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
+        total = look.norms + memory.get("total", torch.zeros(len(look), dtype=torch.float64))
+        said = "a sum of {value:.1f} is more than {limit:g}"
+        return [Score("sum", total, self.limit, said)], {"total": total}
+
+
+# --- What is looked at
+
+
+def test_norms_and_likeness_are_those_of_the_calibrated_rows():
+    rng = np.random.default_rng(0)
+    models, reference = rng.normal(size=(4, 50)), rng.normal(size=50)
+    seen = Rows(torch.from_numpy(models), torch.from_numpy(reference))
+    look = Look(3, torch.arange(4), torch.from_numpy(models) * 7, seen)
+    rows = models - reference
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(look.norms.numpy(), np.linalg.norm(rows, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(look.likeness.numpy(), unit @ unit.T, atol=1e-12)
+
+
+def test_rows_are_finite_by_their_numbers_or_if_models_were_recovered_by_their_length():
+    rows = torch.tensor([[1.0, 2.0], [1e30, 1e30], [math.nan, 0.0], [math.inf, 0.0]])
+    assert look_of(rows).finite.tolist() == [True, True, False, False]
+    recovered = replace(look_of(rows), recovered=rows)
+    assert recovered.finite.tolist() == [True, False, False, False]
+
+
+# --- Scores and reasons
+
+
+def test_a_score_accuses_whoever_is_over_the_limit_or_no_number():
+    score = Score("norm", torch.tensor([0.0, 9.999, 10.0, 10.001, math.inf, math.nan]), 10.0)
+    assert score.accused.tolist() == [False, False, False, True, True, True]
+    unlimited = Score("norm", torch.tensor([1e30, math.inf, math.nan]), math.inf)
+    assert unlimited.accused.tolist() == [False, True, True]
+
+
+def test_a_reason_names_the_score_its_value_its_limit_and_says_it():
+    reason = Score("norm", torch.tensor([1.0, 12.3456]), 10.0).reason(1)
+    assert (reason.score, reason.limit, reason.sentence) == ("norm", 10.0, "norm 12.35 over 10")
+    assert reason.value == pytest.approx(12.3456)
+    assert Score("norm", torch.tensor([math.nan]), 10.0).reason(0).sentence == "not finite"
+
+
+def test_the_papers_detector_is_the_length_against_a_fixed_limit():
+    detector = detection.make("norm", limit=5)
+    (score,), memory = detector.score(of_lengths(4, 5, 6), detector.start())
+    assert score.values.tolist() == [4, 5, 6]
+    assert score.accused.tolist() == [False, False, True]
+    assert memory == {}
+    assert detector.limits == {"norm": 5}
+    with pytest.raises(InputError, match="limit"):
+        detection.make("norm", limit=0)
+
+
+# --- The judge
+
+
+def test_the_judge_removes_at_once_unless_told_to_wait():
+    judge = make_judge(["norm"], "strikes")
+    verdict, _ = judge(of_lengths(1, 20, 3), judge.start())
+    assert list(verdict.removed) == [11]
+    assert verdict.suspected == {}
+    assert [score.name for score in verdict.scores] == ["norm"]
+
+
+def test_strikes_are_counted_over_rounds_and_the_suspected_wait():
+    judge = make_judge(["norm"], {"name": "strikes", "strikes": 2})
+    memory = judge.start()
+    verdict, memory = judge(of_lengths(1, 20, 3), memory)
+    assert verdict.removed == {}
+    assert list(verdict.suspected) == [11]
+    verdict, memory = judge(of_lengths(50, 1, 3), memory)
+    assert list(verdict.suspected) == [10]
+    verdict, memory = judge(of_lengths(60, 20, 3), memory)
+    assert list(verdict.removed) == [10, 11]
+    assert memory["policy.ids"].tolist() == [10, 11]
+    assert memory["policy.counts"].tolist() == [2, 2]
+
+
+def test_several_detectors_each_have_their_scores_and_their_memory():
+    judge = Judge({"norm": detection.make("norm", limit=15), "sum": Sum(limit=10)}, Strikes())
+    verdict, memory = judge(of_lengths(4, 20, 6), judge.start())
+    assert [score.name for score in verdict.scores] == ["norm", "sum"]
+    assert verdict.removed[11].sentence == "norm 20 over 15"  # the first that says so
+    verdict, memory = judge(of_lengths(4, 1, 6), memory)
+    assert verdict.removed[12].sentence == "a sum of 12.0 is more than 10"
+    assert memory["sum.total"].tolist() == [8, 21, 12]
+
+
+@pytest.mark.parametrize(
+    ("detectors", "said"),
+    [(["nrom"], "did you mean 'norm'"), (["norm", {"name": "norm"}], "named twice"), ([3], "must be a name")],
+)
+def test_detectors_that_are_not_there_are_told_at_once(detectors: list[object], said: str):
+    with pytest.raises(InputError, match=said):
+        make_judge(detectors, "strikes")
+
+
+def test_without_detectors_there_is_no_judge():
+    assert make_judge([], "strikes") is None
+    assert methods.make("fedavg").judge is None
+    assert not methods.make("fedcap", detect=False).detects
+
+
+# --- Every method can have a detector
+
+
+@pytest.mark.parametrize("name", [name for name in methods.names() if name != "local"])
+def test_a_detector_removes_from_any_method_and_the_others_go_on(name: str):
+    data = {"name": "digits", "samples": 50} if name == "fltrust" else "digits"
+    result = fedcap.Experiment(
+        dataset=data,
+        method={"name": name, "detectors": {"name": "norm", "limit": 50}},
+        attack={"name": "model-replacement", "scale": 10_000, "clients": [3, 7]},
+        rounds=3,
+        training={"lr": 0.05, "epochs": 1},
+        workers=1,
+    ).run()
+    assert {client: removal.round for client, removal in result.removed.items()} == {"3": 1, "7": 1}
+    assert (result.fpr, result.fnr) == (0, 0)
+    assert not result.diverged
+    assert result.history[0].limits == {"norm": 50}
+    assert result.history[0].removed["3"].score == "norm"
+    assert "over 50" in result.removed["3"].reason
+
+
+def test_fedcaps_own_limit_is_t_norm_unless_the_detector_has_one():
+    assert methods.make("fedcap", t_norm=4).judge.limits == {"norm": 4}
+    own = methods.make("fedcap", t_norm=4, detectors=({"name": "norm", "limit": 7},))
+    assert own.judge.limits == {"norm": 7}
+
+
+def test_an_upload_of_a_suspect_does_not_count_in_its_round():
+    method = methods.make("fedavg", detectors="norm", policy={"name": "strikes", "strikes": 3})
+    state = method.start(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
+    rows = torch.tensor([[1.0, 1.0], [100.0, 0.0], [3.0, 1.0]])
+    found = end_round(method, state, Uploads(torch.arange(3), rows, torch.ones(3), malicious=1))
+    assert found.verdict.removed == {}
+    assert found.refused == {1: "norm 100 over 10"}
+    assert found.state.model.tolist() == [2, 1]
+
+
+def test_memory_is_kept_over_a_killed_run(tmp_path: Path):
+    method = {"name": "fedcap", "t_norm": 1e-3, "policy": {"name": "strikes", "strikes": 3}}
+    settings = {"method": method, "rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
+    whole = fedcap.Experiment(**settings).run(out=tmp_path / "whole")
+
+    class Killed(Exception):
+        pass
+
+    class Killer:
+        def started(self, simulation: object) -> None: ...
+
+        def round_done(self, simulation: object, record: object) -> None:
+            if record.round == 2:
+                raise Killed
+
+    with pytest.raises(Killed):
+        fedcap.Experiment(**settings).run(out=tmp_path / "half", observers=[Killer()])
+    resumed = fedcap.Experiment(**settings).run(out=tmp_path / "half")
+    assert resumed.removed == whole.removed
+    assert {removal.round for removal in whole.removed.values()} == {3}
+    assert read(tmp_path / "half").settings.method.options["policy"]["strikes"] == 3

@@ -1,0 +1,217 @@
+"""The driver's contract: all that a federation needs of a server, with identities that are not numbers."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedcap import methods
+from fedcap.methods.intake import Upload
+from fedcap.methods.roster import Roster
+from fedcap.methods.server import Server
+from fedcap.registry import InputError
+from fedcap.state import names_to_tensor, owned, tensor_to_names, under
+from fedcap.training import Layout
+
+LAYOUT = Layout.of(nn.Linear(3, 2))
+SIZE = LAYOUT.size
+SITES = ("st-mary", "charité", "0", "käthe", "9f:3a")
+
+
+def server(name: str = "fedcap", **options: object) -> Server:
+    return Server(methods.make(name, **options), torch.zeros(SIZE), LAYOUT, clients=SITES)
+
+
+def rows(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(count, SIZE))).float() / 10
+
+
+def play(here: Server, clients: tuple[str, ...] = SITES, seed: int = 0) -> list[torch.Tensor]:
+    """Play a round in which everybody answers; return the models that were served."""
+    opening = here.open(clients)
+    sent = rows(len(clients), seed)
+    requests = [
+        Upload(k, opening.round, row, 5) for k, row in zip(opening.asked, rows(9, seed + 1), strict=False)
+    ]
+    serving = here.serve(requests)
+    models = [m.clone() for m in serving.dispatch.models[serving.dispatch.rows[:, 0]]]
+    here.close([Upload(k, serving.round, row, 5) for k, row in zip(serving.clients, sent, strict=True)])
+    return models
+
+
+# --- Identities and rows
+
+
+def test_clients_keep_their_rows_for_good_whatever_they_are_called():
+    roster = Roster(SITES)
+    assert roster.enrol("charité") == 1
+    assert roster.enrol("late") == 5
+    assert roster.rows(["late", "0"]).tolist() == [5, 2]
+    assert roster.names([4, 0]) == ["9f:3a", "st-mary"]
+    again = Roster()
+    again.restore(roster.tensors())
+    assert list(again) == [*SITES, "late"]
+    with pytest.raises(InputError, match="'nobody' is not enrolled"):
+        roster.row("nobody")
+
+
+def test_names_and_owners_survive_among_tensors():
+    assert tensor_to_names(names_to_tensor(SITES)) == list(SITES)
+    assert tensor_to_names(names_to_tensor([])) == []
+    tensors = {"a": torch.ones(1), "b.c": torch.zeros(2)}
+    assert owned("x", {**under("x", tensors), **under("xy", tensors), "z": torch.ones(1)}).keys() == {
+        "a",
+        "b.c",
+    }
+
+
+def test_participants_are_served_in_the_order_of_the_roster():
+    here = server()
+    opening = here.open(["käthe", "st-mary", "käthe", "new"])
+    assert opening.clients == ("st-mary", "käthe", "new")
+    assert here.serve().clients == opening.clients
+    assert here.roster.row("new") == 5
+
+
+# --- Rounds
+
+
+def test_the_server_knows_its_round():
+    here = server()
+    assert here.round == 0
+    assert here.open(SITES).round == 1
+    assert here.serve().round == 1
+    assert here.close([]).round == 1
+    assert here.open(SITES).round == 2
+
+
+def test_steps_out_of_order_are_refused():
+    here = server()
+    with pytest.raises(RuntimeError, match="no round is open"):
+        here.serve()
+    here.open(SITES)
+    with pytest.raises(RuntimeError, match="no round is being played"):
+        here.close([])
+    here.serve()
+    here.close([])
+    with pytest.raises(RuntimeError, match="no round is being played"):
+        here.close([])
+
+
+def test_late_repeated_and_uninvited_answers_count_for_nothing():
+    here = server("fedavg")
+    play(here)
+    here.open(SITES[:3])
+    here.serve()
+    before = here.global_model.clone()
+    good = torch.ones(SIZE)
+    closing = here.close(
+        [
+            Upload("st-mary", 1, 100 * good, 5),
+            Upload("charité", 2, good, 5),
+            Upload("charité", 2, 100 * good, 5),
+            Upload("käthe", 2, 100 * good, 5),
+            Upload("mallory", 2, 100 * good, 5),
+        ]
+    )
+    torch.testing.assert_close(here.global_model, before + good)
+    assert closing.refused == {
+        "st-mary": "answers round 1, this is round 2",
+        "charité": "sent more than once: only the first was looked at",
+        "käthe": "was not asked to take part",
+        "mallory": "was not asked to take part",
+    }
+
+
+def test_newcomers_are_asked_and_served_by_their_request():
+    here = server()
+    play(here, SITES[:3])
+    opening = here.open(SITES)
+    assert opening.asked == ("käthe", "9f:3a")
+    assert opening.start is not None
+    requests = [Upload("käthe", 2, rows(1)[0], 5), Upload("9f:3a", 1, rows(1)[0], 5)]
+    serving = here.serve(requests)
+    assert serving.clients == SITES[:4]
+    assert serving.refused == {"9f:3a": "request answers round 1, this is round 2"}
+
+
+def test_whoever_does_not_send_its_request_sits_the_round_out():
+    here = server()
+    play(here, SITES[:3])
+    here.open(SITES)
+    nan = torch.full((SIZE,), torch.nan)
+    serving = here.serve([Upload("9f:3a", 2, nan, 5)])
+    assert serving.clients == SITES[:3]
+    assert serving.refused == {"käthe": "request did not come", "9f:3a": "request not finite"}
+
+
+def test_the_removed_are_out_for_good_and_known_by_name():
+    here = server(t_norm=5.0)
+    here.open(SITES)
+    serving = here.serve()
+    sent = rows(5)
+    sent[1] *= 1000
+    closing = here.close([Upload(k, 1, row, 5) for k, row in zip(serving.clients, sent, strict=True)])
+    assert list(closing.removed) == ["charité"]
+    assert closing.removed["charité"].score == "norm"
+    assert closing.scores["norm"]["charité"] > 5
+    assert closing.limits == {"norm": 5}
+    assert "charité" not in here.select(SITES, 1.0)
+    assert here.open(SITES).clients == ("st-mary", "0", "käthe", "9f:3a")
+
+
+def test_what_a_client_would_be_sent_can_be_asked_without_changing_anything():
+    here = server()
+    play(here)
+    before = copy.deepcopy(here.tensors())
+    served, dispatch, faults = here.models_for(SITES)
+    assert served == SITES
+    assert faults == {}
+    after = here.tensors()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    here.open(SITES)
+    assert torch.equal(here.serve().dispatch.models, dispatch.models)
+
+
+def test_what_else_a_method_asks_for_is_declared_by_it():
+    here = server("fedfomo", models=3)
+    here.open(SITES)
+    serving = here.serve()
+    assert serving.extra == 1
+    closing = here.close(
+        [Upload(k, 1, row, 5, torch.zeros(1)) for k, row in zip(SITES, rows(5), strict=True)]
+    )
+    assert closing.refused == {}
+    here.open(SITES)
+    assert here.serve().extra == 3
+    closing = here.close([Upload(SITES[0], 2, rows(1)[0], 5)])
+    assert closing.refused == {SITES[0]: "extra is not 3 finite numbers"}
+
+
+@pytest.mark.parametrize("name", [name for name in methods.names() if name not in ("local", "fltrust")])
+def test_a_server_restored_from_its_tensors_goes_on_with_the_same_bits(name: str):
+    one = server(name)
+    play(one)
+    saved = {key: tensor.clone() for key, tensor in one.tensors().items()}
+    other = Server(methods.make(name), torch.zeros(SIZE), LAYOUT)
+    other.restore(saved)
+    assert other.round == 1
+    for mine, theirs in zip(play(one, seed=3), play(other, seed=3), strict=True):
+        assert torch.equal(mine, theirs)
+    assert all(torch.equal(part, other.tensors()[key]) for key, part in one.tensors().items())
+
+
+def test_a_round_under_way_is_forgotten_by_a_restart():
+    here = server()
+    play(here)
+    saved = here.tensors()
+    here.open(SITES)
+    here.serve()
+    here.restore(saved)
+    with pytest.raises(RuntimeError, match="no round is being played"):
+        here.close([])
+    assert here.open(SITES).round == 2
