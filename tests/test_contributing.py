@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcap import aggregators, attacks, methods
+from fedcap import aggregators, attacks, detection, methods
 from fedcap.cli import main
 
 GUIDE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
@@ -18,7 +18,7 @@ COMMANDS = re.findall(r"^`fedcap (run .*)`$", GUIDE, re.MULTILINE)
 
 @pytest.fixture
 def _restored_registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (aggregators, attacks, methods):
+    for room in (aggregators, attacks, detection, methods):
         room.names()
         for table in ("_classes", "_aliases"):
             monkeypatch.setattr(room.registry, table, dict(getattr(room.registry, table)))
@@ -27,12 +27,12 @@ def _restored_registries(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_restored_registries")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_example_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(COMMANDS) == len(FILES) == 3
+    assert len(COMMANDS) == len(FILES) == 6
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    quick = "--rounds=2 --workers=1 --set training.epochs=1 --out=run"
+    quick = "--rounds=3 --workers=1 --set training.epochs=1 --out=run"
     with pytest.raises(SystemExit) as stop:
         main([*shlex.split(command), *shlex.split(quick)])
     assert not stop.value.code

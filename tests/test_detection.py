@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import fedcap
 from fedcap import detection, methods
-from fedcap.detection import Detector, Judge, Look, Score, make_judge
+from fedcap.detection import Detector, Judge, Look, Score, make_judge, recall, remember
 from fedcap.detection.strikes import Strikes
 from fedcap.matrices import Rows
 from fedcap.methods.base import Uploads
@@ -94,6 +94,19 @@ def test_the_papers_detector_is_the_length_against_a_fixed_limit():
         detection.make("norm", limit=0)
 
 
+# --- Memory by client
+
+
+def test_a_number_is_remembered_for_each_client_whoever_comes():
+    memory = remember({}, torch.tensor([3, 7]), torch.tensor([1.0, 2.0]))
+    assert recall(memory, torch.tensor([2, 3, 7, 9]), otherwise=-1).tolist() == [-1, 1, 2, -1]
+    memory = remember(memory, torch.tensor([5, 7]), torch.tensor([5.0, 8.0]))
+    assert memory["ids"].tolist() == [3, 5, 7]
+    assert recall(memory, torch.tensor([7, 3, 5])).tolist() == [8, 1, 5]
+    assert recall({}, torch.tensor([1])).tolist() == [0]
+    assert recall(remember({}, torch.tensor([], dtype=torch.long), torch.tensor([])), torch.tensor([1])) == 0
+
+
 # --- The judge
 
 
@@ -116,7 +129,7 @@ def test_strikes_are_counted_over_rounds_and_the_suspected_wait():
     verdict, memory = judge(of_lengths(60, 20, 3), memory)
     assert list(verdict.removed) == [10, 11]
     assert memory["policy.ids"].tolist() == [10, 11]
-    assert memory["policy.counts"].tolist() == [2, 2]
+    assert memory["policy.values"].tolist() == [2, 2]
 
 
 def test_several_detectors_each_have_their_scores_and_their_memory():

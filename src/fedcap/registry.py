@@ -75,8 +75,14 @@ def load(reference: str) -> Any:
 
 
 def source_digest(reference: str) -> str:
-    """Return a hash of the file that `module:name` is defined in, so that a changed one is told apart."""
-    file = inspect.getsourcefile(importlib.import_module(reference.partition(":")[0]))
+    """Return a hash of the file that `module:name` is defined in, so that a changed one is told apart.
+
+    What has no file to be found is told apart by its name alone.
+    """
+    try:
+        file = inspect.getsourcefile(importlib.import_module(reference.partition(":")[0]))
+    except (ImportError, TypeError):
+        file = None
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else reference
 
 

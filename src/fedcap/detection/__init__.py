@@ -4,7 +4,18 @@ The server *looks* at a round's uploads (`Look`), detectors *score* what it sees
 removed (`Judge`, `Verdict`). `fedcap.detectors` is another name for this room.
 """
 
-from fedcap.detection.base import Detector, Look, Policy, Reason, Score, Verdict, policies, registry
+from fedcap.detection.base import (
+    Detector,
+    Look,
+    Policy,
+    Reason,
+    Score,
+    Verdict,
+    policies,
+    recall,
+    registry,
+    remember,
+)
 from fedcap.detection.judge import Judge, make_judge
 
 names = registry.names
@@ -22,5 +33,7 @@ __all__ = [
     "make_judge",
     "names",
     "policies",
+    "recall",
     "registry",
+    "remember",
 ]

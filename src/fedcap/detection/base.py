@@ -139,11 +139,20 @@ registry: Registry[Detector] = Registry("detector", Detector, "fedcap.detection"
 policies: Registry[Policy] = Registry("policy", Policy, "fedcap.detection")
 
 
-def count_by_id(ids: Tensor, counts: Tensor, more: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return who has been counted, ascending, and how often, with one more for each of `more`."""
-    new = torch.tensor(sorted(more), dtype=torch.long)
-    all_ids = torch.unique(torch.cat([ids, new]))
-    total = torch.zeros(len(all_ids), dtype=torch.long)
-    total[torch.searchsorted(all_ids, ids)] += counts
-    total[torch.searchsorted(all_ids, new)] += 1
-    return all_ids, total
+def recall(memory: Tensors, ids: Tensor, otherwise: float = 0.0) -> Tensor:
+    """Return the number remembered of each of these clients, or `otherwise` of those who are new."""
+    found = torch.full((len(ids),), otherwise, dtype=torch.float64)
+    if "ids" in memory and len(memory["ids"]):
+        at = torch.searchsorted(memory["ids"], ids).clamp_max(len(memory["ids"]) - 1)
+        known = memory["ids"][at] == ids
+        found[known] = memory["values"][at[known]]
+    return found
+
+
+def remember(memory: Tensors, ids: Tensor, values: Tensor) -> Tensors:
+    """Return a memory of one number per client, in which these clients have new ones."""
+    known = memory.get("ids", ids[:0])
+    everybody = torch.unique(torch.cat([known, ids]))
+    numbers = recall(memory, everybody)
+    numbers[torch.searchsorted(everybody, ids)] = values.double()
+    return {"ids": everybody, "values": numbers}

@@ -12,7 +12,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fedcap.detection.base import Look, Policy, Reason, count_by_id, policies
+from fedcap.detection.base import Look, Policy, Reason, policies, recall, remember
 from fedcap.state import Tensors
 
 
@@ -24,18 +24,14 @@ class Strikes(Policy):
     strikes: Annotated[int, Field(ge=1)] = 1
     """How many rounds' accusations it takes."""
 
-    def start(self) -> Tensors:
-        """Start with nobody accused."""
-        none = torch.empty(0, dtype=torch.long)
-        return {"ids": none, "counts": none}
-
     def decide(
         self, accused: Mapping[int, Reason], look: Look, memory: Tensors
     ) -> tuple[Mapping[int, Reason], Tensors]:
         """Count this round's accusations, and remove whoever has enough."""
         if not accused:
             return {}, memory
-        ids, counts = count_by_id(memory["ids"], memory["counts"], list(accused))
+        ids = torch.tensor(list(accused), dtype=torch.long)
+        counts = recall(memory, ids) + 1
         guilty = set(ids[counts >= self.strikes].tolist())
         removed = {client: reason for client, reason in accused.items() if client in guilty}
-        return removed, {"ids": ids, "counts": counts}
+        return removed, remember(memory, ids, counts)

@@ -7,7 +7,8 @@ Things that have options of their own are written as a name, or as a table: `met
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache, cached_property
 from typing import Annotated, Any
@@ -206,9 +207,21 @@ class Setup(BaseModel):
         """
         settings = self.settings()
         settings["dataset"].pop("path", None)
-        named_things = (self.model_name, self.method.name, self.attack.name, self.dataset.name)
-        own = [source_digest(name) for name in named_things if ":" in name]
+        named = (settings[key] for key in ("model", "method", "attack", "dataset"))
+        own = sorted({source_digest(name) for part in named for name in _references(part)})
         return digest(settings, str(COMPUTES), self.source.fingerprint(), *own)
+
+
+def _references(settings: Any) -> Iterator[str]:
+    """Yield every `module:name` in nested settings."""
+    if isinstance(settings, Mapping):
+        settings = settings.values()
+    if isinstance(settings, str):
+        if re.fullmatch(r"[\w.]+:\w+", settings):
+            yield settings
+    elif isinstance(settings, Iterable):
+        for part in settings:
+            yield from _references(part)
 
 
 @cache

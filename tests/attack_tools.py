@@ -1,0 +1,46 @@
+"""Attacks that tests name as `attack_tools:Class`: one that counts, one that looks, one on inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcap.attacks import Attack, Crafted, View
+from fedcap.samples import Samples
+
+SEEN: list[View] = []
+
+
+@dataclass(frozen=True)
+class Counting(Attack):
+    """Scales the honest update by how often it has struck: its memory."""
+
+    def craft(self, view: View) -> Crafted:
+        times = view.memory.get("times", torch.zeros(())) + 1
+        return Crafted(times * view.updates[view.malicious], {"times": times})
+
+
+@dataclass(frozen=True)
+class Looking(Attack):
+    """Keeps every view it is given, with the server's side looked at, and does nothing."""
+
+    def craft(self, view: View) -> Tensor:
+        _ = view.server
+        SEEN.append(view)
+        return view.updates[view.malicious]
+
+
+@dataclass(frozen=True)
+class Inputs(Attack):
+    """Replaces inputs by noise, and leaves labels alone."""
+
+    uses_honest_updates: ClassVar[bool] = True
+
+    def poison(self, samples: Samples, classes: int, generator: torch.Generator) -> Samples:
+        return Samples(torch.randn(samples.x.shape, generator=generator), samples.y)
+
+    def craft(self, view: View) -> Tensor:
+        return view.updates[view.malicious]

@@ -1,0 +1,129 @@
+"""What an attacker sees of a round, what it remembers, and what its clients train on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attack_tools
+import numpy as np
+import pytest
+import torch
+from helpers import without_times
+from torch import Tensor
+
+import fedcap
+from fedcap.attacks import View
+from fedcap.records import RoundRecord
+from fedcap.simulation import Simulation, make_crew
+
+QUICK = {"rounds": 3, "participation": 0.6, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
+
+
+@pytest.fixture
+def seen() -> list[View]:
+    attack_tools.SEEN.clear()
+    return attack_tools.SEEN
+
+
+def test_an_attacker_sees_what_was_sent_the_servers_model_its_pools_and_its_limits(seen: list[View]) -> None:
+    simulation = Simulation(fedcap.Experiment(attack="attack_tools:Looking", **QUICK), make_crew(1))
+    for number in (1, 2, 3):
+        seen.clear()
+        held, model = simulation.server.pools, simulation.server.global_model
+        start = simulation.server.request_start
+        record = simulation.play()
+        *asked, view = seen
+        assert [view.round, view.request] == [number, False]
+        assert list(view.clients) == record.participants
+        assert torch.equal(view.server.reference, model)
+        assert view.server.clients == held[0]
+        assert torch.equal(view.server.models, held[1])
+        assert view.server.limits == {"norm": 6}
+        assert [k for k, bad in zip(view.clients, view.malicious, strict=True) if bad] == [
+            k for k in record.participants if k in simulation.malicious
+        ]
+        if number == 1:
+            assert torch.equal(view.received(3)[0], model)
+        for requests in asked:
+            assert requests.request
+            assert set(requests.clients) <= set(record.asked)
+            assert torch.equal(requests.received(0)[0], start)
+
+
+def test_what_each_was_sent_is_what_it_trained_from(seen: list[View]) -> None:
+    simulation = Simulation(
+        fedcap.Experiment(attack="attack_tools:Looking", method="fedfomo", **QUICK), make_crew(1)
+    )
+    simulation.play()
+    simulation.play()
+    view = seen[-1]
+    pool = dict(zip(*simulation_pool(view), strict=True))
+    for row, client in enumerate(view.clients):
+        sent = view.received(row)
+        assert sent.shape[0] == view.rows.shape[1]
+        others = [model for name, model in pool.items() if name != client]
+        assert all(any(torch.equal(model, other) for other in others) for model in sent)
+
+
+def simulation_pool(view: View) -> tuple[tuple[str, ...], Tensor]:
+    return view.server.clients, view.server.models
+
+
+def test_a_view_of_updates_alone_says_that_it_does_not_know_what_was_sent() -> None:
+    view = View(torch.ones(2, 3), torch.tensor([True, False]))
+    with pytest.raises(ValueError, match="does not say what was sent"):
+        view.received(0)
+    assert view.server.reference is None
+    assert torch.equal(view.benign, torch.ones(1, 3))
+
+
+def test_an_attack_remembers_over_rounds_and_over_a_killed_run(tmp_path: Path) -> None:
+    settings = {**QUICK, "attack": "attack_tools:Counting", "method": "fedavg", "participation": 1.0}
+    whole = fedcap.Experiment(**settings).run(out=tmp_path / "whole")
+    lengths = [record.attack.length for record in whole.history]
+    assert lengths[1] > 1.3 * lengths[0]
+
+    class Killed(Exception):
+        pass
+
+    class Killer:
+        def started(self, simulation: Simulation) -> None: ...
+
+        def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
+            if record.round == 2:
+                raise Killed
+
+    with pytest.raises(Killed):
+        fedcap.Experiment(**settings).run(out=tmp_path / "half", observers=[Killer()])
+    resumed = fedcap.Experiment(**settings).run(out=tmp_path / "half")
+    assert without_times(resumed) == without_times(whole)
+    assert [record.attack for record in resumed.history] == [record.attack for record in whole.history]
+
+
+def test_an_attack_on_data_sees_inputs_as_well_as_labels() -> None:
+    simulation = Simulation(fedcap.Experiment(attack="attack_tools:Inputs", **QUICK), make_crew(1))
+    for client, true in zip(simulation.names, simulation.data.train, strict=True):
+        mine, again = (simulation.adversary.training_data(client, true, 10) for _ in range(2))
+        assert torch.equal(mine.y, true.y)
+        assert torch.equal(mine.x, again.x)
+        assert torch.equal(mine.x, true.x) == (client not in simulation.malicious)
+
+
+def test_byzfls_alie_and_sign_flipping_can_be_had_by_options() -> None:
+    rng = np.random.default_rng(1)
+    updates, malicious = rng.normal(size=(9, 6)), np.arange(9) >= 6
+    honest = updates[~malicious]
+    alie = honest.mean(axis=0) + 1.5 * honest.std(axis=0, ddof=1)
+    rows, flags = torch.from_numpy(updates), torch.from_numpy(malicious)
+    found = fedcap.attacks.make("lie", z=-1.5, over="benign", correction=1)(rows, flags)
+    np.testing.assert_allclose(found[6:].numpy(), np.tile(alie, (3, 1)), rtol=1e-12)
+    flipped = fedcap.attacks.make("ipm", epsilon=1)(rows, flags)
+    np.testing.assert_allclose(flipped[6:].numpy(), np.tile(-honest.mean(axis=0), (3, 1)), rtol=1e-12)
+    assert not np.allclose(fedcap.attacks.make("lie", z=-1.5)(rows, flags)[6:].numpy(), alie)
+
+
+def test_every_attack_may_claim_samples_it_does_not_have() -> None:
+    for name in fedcap.attacks.names():
+        assert fedcap.attacks.make(name, claim=7).claim == 7
+    with pytest.raises(fedcap.InputError, match="claim"):
+        fedcap.attacks.make("ipm", claim=0)
