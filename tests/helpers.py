@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedcap.methods.base import Method, Uploads
 from fedcap.methods.conclude import Conclusion, conclude
-from fedcap.records import Result
+from fedcap.records import Result, RoundRecord
 from fedcap.samples import Samples
 from fedcap.training import SGD, LocalClient, Network
 
@@ -66,3 +66,24 @@ def end_round(method: Method, state: object, uploads: Uploads, **sent: object) -
     memory = method.judge.start() if method.judge else {}
     dispatch = sent.get("dispatch") or method.dispatch(state, uploads.ids, {})
     return conclude(method, state, memory, dispatch, uploads)
+
+
+class Killed(Exception):
+    """What `Killer` ends a run with."""
+
+
+class Killer:
+    """An observer that ends a run after a round, before anything else of it is written."""
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+
+    def started(self, simulation: object) -> None:
+        pass
+
+    def round_done(self, simulation: object, record: RoundRecord) -> None:
+        if record.round == self._after:
+            raise Killed
+
+    def finished(self, result: Result) -> None:
+        pass

@@ -8,12 +8,11 @@ import attack_tools
 import numpy as np
 import pytest
 import torch
-from helpers import without_times
+from helpers import Killed, Killer, without_times
 from torch import Tensor
 
 import fedcap
 from fedcap.attacks import View
-from fedcap.records import RoundRecord
 from fedcap.simulation import Simulation, make_crew
 
 QUICK = {"rounds": 3, "participation": 0.6, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
@@ -83,18 +82,8 @@ def test_an_attack_remembers_over_rounds_and_over_a_killed_run(tmp_path: Path) -
     lengths = [record.attack.length for record in whole.history]
     assert lengths[1] > 1.3 * lengths[0]
 
-    class Killed(Exception):
-        pass
-
-    class Killer:
-        def started(self, simulation: Simulation) -> None: ...
-
-        def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
-            if record.round == 2:
-                raise Killed
-
     with pytest.raises(Killed):
-        fedcap.Experiment(**settings).run(out=tmp_path / "half", observers=[Killer()])
+        fedcap.Experiment(**settings).run(out=tmp_path / "half", observers=[Killer(after=2)])
     resumed = fedcap.Experiment(**settings).run(out=tmp_path / "half")
     assert without_times(resumed) == without_times(whole)
     assert [record.attack for record in resumed.history] == [record.attack for record in whole.history]

@@ -59,7 +59,7 @@ def test_settings_come_from_file_then_flags_then_set(capsys: pytest.CaptureFixtu
     config = tomllib.loads(Path("x/config.toml").read_text())
     assert (config["rounds"], config["seed"]) == (2, 3)
     assert (config["method"]["alpha"], config["method"]["phi"]) == (2, 0.2)
-    assert config["attack"] == {"name": "lie", "clients": [1, 5]}
+    assert config["attack"] == {"name": "lie", "clients": ["1", "5"], "over": "all", "correction": 0}
     assert json.loads(Path("x/provenance.json").read_text())["malicious"] == ["1", "5"]
 
 
@@ -121,7 +121,7 @@ def test_resume_continues_a_run_and_takes_no_other_settings(capsys: pytest.Captu
             "there are only 10",
         ),
         (["--set", "dataset.clients=1000"], "there are 1797"),
-        (["--attack", "ipm", "--set", "attack.clients=[99]"], "names client 99"),
+        (["--attack", "ipm", "--set", "attack.clients=[99]"], "names client '99'"),
         (["--attack", "ipm", "--set", "attack.clients=[0,1,2,3,4,5,6,7,8,9]"], "majority"),
         (["--attack", "ipm", "--set", "attack.epsilon=-2"], "epsilon should be greater than 0"),
         (["--method", "ditto", "--rule", "medain"], "did you mean 'median'"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import end_round
+from helpers import Killed, Killer, end_round
 from torch import Tensor, nn
 
 import fedcap
@@ -200,18 +200,8 @@ def test_memory_is_kept_over_a_killed_run(tmp_path: Path):
     settings = {"method": method, "rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
     whole = fedcap.Experiment(**settings).run(out=tmp_path / "whole")
 
-    class Killed(Exception):
-        pass
-
-    class Killer:
-        def started(self, simulation: object) -> None: ...
-
-        def round_done(self, simulation: object, record: object) -> None:
-            if record.round == 2:
-                raise Killed
-
     with pytest.raises(Killed):
-        fedcap.Experiment(**settings).run(out=tmp_path / "half", observers=[Killer()])
+        fedcap.Experiment(**settings).run(out=tmp_path / "half", observers=[Killer(after=2)])
     resumed = fedcap.Experiment(**settings).run(out=tmp_path / "half")
     assert resumed.removed == whole.removed
     assert {removal.round for removal in whole.removed.values()} == {3}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import end_round, near, without_times
+from helpers import Killed, Killer, end_round, near, without_times
 from torch import nn
 
 import fedcap
@@ -16,8 +16,8 @@ from fedcap import methods
 from fedcap.aggregators import make as make_rule
 from fedcap.methods.base import Uploads
 from fedcap.methods.fedavg import combine
-from fedcap.records import CHECKPOINT, RESULT, Result, RoundRecord
-from fedcap.simulation import Crew, Simulation, make_crew
+from fedcap.records import CHECKPOINT, RESULT, RoundRecord
+from fedcap.simulation import Crew, make_crew
 from fedcap.training import Layout
 
 RIVALS = {
@@ -116,20 +116,8 @@ def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_
     whole = experiment.run(out=tmp_path / "whole")
     half = tmp_path / "half"
 
-    class Killed(Exception):
-        pass
-
-    class Killer:
-        def started(self, simulation: Simulation) -> None: ...
-
-        def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
-            if record.round == 2:
-                raise Killed
-
-        def finished(self, result: Result) -> None: ...
-
     with pytest.raises(Killed):
-        experiment.run(out=half, observers=[Killer()])
+        experiment.run(out=half, observers=[Killer(after=2)])
     resumed = experiment.run(out=half, crew=crew)
     assert without_times(resumed) == without_times(whole)
     assert [r.norms for r in resumed.history] == [r.norms for r in whole.history]

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fedcap.simulation.directory import load_experiment
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
 import fedcap
 from fedcap.cli import main
 from fedcap.registry import InputError
+from fedcap.simulation import load_experiment
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

@@ -35,6 +35,12 @@ def finite_rows(matrix: Tensor) -> Tensor:
     return finite
 
 
+def weighted_mean(matrix: Tensor, weights: Tensor) -> Tensor:
+    """Return the mean of the rows, D, by their weights, N, whose shares are taken in double precision."""
+    shares = weights.to(matrix.device, torch.float64)
+    return (shares / shares.sum()).to(matrix.dtype) @ matrix
+
+
 @dataclass(frozen=True)
 class Rows:
     """The rows of a matrix, N×D, seen from an origin (D, or a point for each row, N×D), without a copy."""

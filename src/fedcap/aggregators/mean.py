@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedcap.aggregators.base import Aggregator, registry
-from fedcap.matrices import finite_rows
+from fedcap.matrices import finite_rows, weighted_mean
 from fedcap.registry import InputError
 
 
@@ -26,9 +26,7 @@ class Mean(Aggregator):
 
     def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
         """Return the weighted mean of the rows."""
-        votes = torch.ones(len(updates)) if weights is None else weights
-        shares = votes.to(updates.device, torch.float64)
-        mean = (shares / shares.sum()).to(updates.dtype) @ updates
+        mean = weighted_mean(updates, torch.ones(len(updates)) if weights is None else weights)
         if not bool(mean.sum().isfinite()) and not bool(finite_rows(updates).all()):
             raise InputError("the mean takes finite rows only: remove those with NaN or infinity")
         return mean

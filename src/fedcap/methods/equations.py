@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcap.matrices import NARROW, Rows, column_blocks, cosines
+from fedcap.matrices import NARROW, Rows, column_blocks, cosines, weighted_mean
 
 
 def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) -> Tensor:
@@ -47,8 +47,7 @@ def customised_models(weights: Tensor, models: Tensor) -> Tensor:
 
 def global_model(models: Tensor, samples: Tensor) -> Tensor:
     """Return the mean of the recovered models, D, weighted by sample counts (Eq. 6)."""
-    shares = samples.to(models.device, torch.float64)
-    return (shares / shares.sum()).to(models.dtype) @ models
+    return weighted_mean(models, samples)
 
 
 def calibrate(models: Tensor, reference: Tensor) -> Tensor:

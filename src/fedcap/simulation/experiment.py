@@ -43,11 +43,14 @@ class Experiment(Setup):
         if crew is None:
             with make_crew(self.workers, self.device) as own:
                 return self.run(out, own, observers)
-        if out is None:
-            return self._play(crew, observers)
-        with RunDirectory(Path(out)) as directory:
-            known = self._known_result(directory)
-            return known or self._play(crew, [Keeper(directory), *observers])
+        with single_thread():  # the server's sums too: bits do not depend on how many cores there are
+            if out is None:
+                return _play(Simulation(self, crew), observers)
+            # A mistake that shows only with the data is told before there is a directory.
+            new = None if Path(out).exists() else Simulation(self, crew)
+            with RunDirectory(Path(out)) as directory:
+                known = self._known_result(directory)
+                return known or _play(new or Simulation(self, crew), [Keeper(directory), *observers])
 
     def _known_result(self, directory: RunDirectory) -> Result | None:
         """Return the result of this experiment if the directory has it; refuse one that holds another run."""
@@ -65,19 +68,18 @@ class Experiment(Setup):
             )
         return directory.result()
 
-    def _play(self, crew: Crew, observers: Sequence[Observer]) -> Result:
-        with single_thread():  # the server's sums too: bits do not depend on how many cores there are
-            simulation = Simulation(self, crew)
-            for observer in observers:
-                observer.started(simulation)
-            while not simulation.finished:
-                record = simulation.play()
-                for observer in observers:
-                    observer.round_done(simulation, record)
-            result = simulation.result()
-            for observer in observers:
-                observer.finished(result)
-            return result
+
+def _play(simulation: Simulation, observers: Sequence[Observer]) -> Result:
+    for observer in observers:
+        observer.started(simulation)
+    while not simulation.finished:
+        record = simulation.play()
+        for observer in observers:
+            observer.round_done(simulation, record)
+    result = simulation.result()
+    for observer in observers:
+        observer.finished(result)
+    return result
 
 
 def load_experiment(path: Path | str, workers: int | None = None) -> Experiment:
