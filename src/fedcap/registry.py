@@ -44,15 +44,19 @@ def validation_message(error: Any) -> str:
     return f"{place} {message} (got {first['input']!r})"
 
 
-def as_table(choice: Any, kind: str = "thing") -> dict[str, Any]:
-    """Return what was chosen as a table: `"median"` is short for `{"name": "median"}`.
+def to_table(choice: Any) -> Any:
+    """Return a name as a table, `"median"` as `{"name": "median"}`, and anything else as it is.
 
-    A table has the name and, beside it, the options of the thing it names.
+    A table has the name of a thing and, beside it, the thing's options.
     """
-    if isinstance(choice, str):
-        return {"name": choice}
-    if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
-        return dict(choice)
+    return {"name": choice} if isinstance(choice, str) else choice
+
+
+def as_table(choice: Any, kind: str = "thing") -> dict[str, Any]:
+    """Return what was chosen, a name or a table, as a table; refuse anything else."""
+    table = to_table(choice)
+    if isinstance(table, Mapping) and isinstance(table.get("name"), str):
+        return dict(table)
     raise InputError(
         f'{kind} must be a name, or a table with a name and options, such as {{name = "…"}} (got {choice!r})'
     )

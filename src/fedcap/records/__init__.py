@@ -24,7 +24,6 @@ from fedcap.records.settings import (
     digest,
     identity,
     overlay,
-    to_table,
 )
 from fedcap.records.tables import Table, markdown, summary_table
 from fedcap.records.toml import read_toml, to_toml
@@ -62,6 +61,5 @@ __all__ = [
     "removals",
     "summarise",
     "summary_table",
-    "to_table",
     "to_toml",
 ]

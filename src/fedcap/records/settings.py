@@ -14,6 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from fedcap.registry import to_table
+
 FREE_TO_CHANGE = ("workers", "checkpoint_every")
 """Settings on which no result depends: a resumed run may have others than when it began."""
 
@@ -28,22 +30,12 @@ class Named(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        return to_table(value)
+        return dict(value) if isinstance(value, Named) else to_table(value)
 
     @property
     def options(self) -> dict[str, Any]:
         """What was given besides the name."""
         return dict(self.model_extra or {})
-
-
-def to_table(value: Any) -> Any:
-    """Return a name or a `Named` as a table of name and options, and anything else as it is.
-
-    `fedcap.registry.as_table` is its strict sister, which refuses anything else.
-    """
-    if isinstance(value, Named):
-        return dict(value)
-    return {"name": value} if isinstance(value, str) else value
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Clients:
     def _who_trains(self, clients: Sequence[str]) -> list[str]:
         """Leave out attackers whose honest update nobody would look at."""
         benign = [client for client in clients if client not in self._adversary]
-        return benign if self._adversary.idle and self._shares and benign else list(clients)
+        return benign if self._adversary.idle and benign else list(clients)
 
     def _keeps(self, jobs: Sequence[Job]) -> list[Tensors]:
         return [self._store.get(job.client) or self._first_kept for job in jobs]

@@ -65,7 +65,9 @@ class Simulation:
             experiment.assumed_malicious,
             self.names,
         )
-        self.adversary = Adversary(experiment.adversary, experiment.attackers(self.names), experiment.seed)
+        # Where nothing is shared there is nothing to attack; who is malicious is left out all the same.
+        attack = experiment.adversary if self.method.shares else None
+        self.adversary = Adversary(attack, experiment.attackers(self.names), experiment.seed)
         self.store = MemoryStore(device)
         self._trained_on = dict(zip(self.names, map(len, self.data.train), strict=True))
         self._tested_on = dict(zip(self.names, map(len, self.data.test), strict=True))
@@ -166,8 +168,6 @@ class Simulation:
 
     def _attack(self, serving: Serving, updates: Tensor, watch: Stopwatch) -> tuple[Tensor, Realised | None]:
         """Return the rows as sent, and what the attack came to."""
-        if not self.method.shares:
-            return updates, None
         dispatch = serving.dispatch
         with watch.on("attack"):
             return self.adversary.strike(

@@ -12,10 +12,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedcap.state import Tensors, names_to_tensor, owned, tensor_to_names, under
+from fedcap.state import Stateful, Tensors, names_to_tensor, owned, tensor_to_names, under
 
 
-class ClientStore(Protocol):
+class ClientStore(Stateful, Protocol):
     """Where what clients keep is kept."""
 
     def get(self, client: str) -> Tensors | None:
@@ -26,12 +26,6 @@ class ClientStore(Protocol):
 
     def __iter__(self) -> Iterator[str]:
         """Go through the clients that have something here."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return everything, to be written to disk."""
-
-    def restore(self, tensors: Tensors) -> None:
-        """Go back to what `tensors` returned."""
 
 
 class MemoryStore:
