@@ -14,7 +14,7 @@ import inspect
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -32,6 +32,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
     return f"{hint}(known: {', '.join(known) or 'none'})"
+
+
+def plain(name: str) -> str:
+    """Return a name as it is compared: in lower case, with hyphens."""
+    return name.lower().replace("_", "-")
 
 
 def validation_message(error: Any) -> str:
@@ -134,7 +139,7 @@ class Registry(Generic[T]):
             return name
         self._discover()
         try:
-            return self._aliases[name.lower().replace("_", "-")]
+            return self._aliases[plain(name)]
         except KeyError:
             raise InputError(
                 f"unknown {self.kind} {name!r}: {nearest(name.lower(), self._classes)}"
@@ -170,6 +175,15 @@ class Registry(Generic[T]):
         """Build what was chosen by its name, or by a table of its name and options."""
         options = as_table(choice, self.kind)
         return self.make(options.pop("name"), **options)
+
+    def canonical(self, choice: Any) -> dict[str, Any]:
+        """Return what was chosen as its registered name and all of its options, however it was spelled."""
+        options = as_table(choice, self.kind)
+        built: Any = self.build(choice)
+        found = {field.name: getattr(built, field.name) for field in fields(built)}
+        if "rule" in found:  # a wrapper: the thing inside is of the same kind
+            found["rule"] = self.canonical(found["rule"])
+        return {"name": self.resolve(options["name"]), **found}
 
     def options(self, name: str) -> list[str]:
         """Return the names of the options that the named thing takes."""

@@ -7,17 +7,16 @@ options; what they remember is passed in and out as named tensors, and is saved 
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fedcap.matrices import Rows, cosines, finite_rows
-from fedcap.registry import Registry
+from fedcap.registry import InputError, Registry
 from fedcap.state import Tensors
 
 
@@ -39,6 +38,19 @@ class Look:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def only(self, mask: Tensor) -> Look:
+        """Return what is seen of the rows for which the mask holds."""
+        if bool(mask.all()):
+            return self
+        recovered = None if self.recovered is None else self.recovered[mask]
+        return replace(
+            self,
+            ids=self.ids[mask],
+            updates=self.updates[mask],
+            calibrated=self.calibrated.only(mask),
+            recovered=recovered,
+        )
 
     @cached_property
     def norms(self) -> Tensor:
@@ -68,7 +80,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Score:
-    """One number per client; over the limit, or not a number at all, it speaks against the client."""
+    """One number per client; if it is over the limit, it speaks against the client."""
 
     name: str
     values: Tensor
@@ -77,18 +89,25 @@ class Score:
     sentence: str = "{name} {value:.4g} over {limit:g}"
     """How the accusation reads; `name`, `value` and `limit` are filled in."""
 
+    def __post_init__(self) -> None:
+        """Try the sentence once, so that a mistake in it does not wait for the first accusation."""
+        try:
+            self._say(0.0)
+        except (KeyError, IndexError, ValueError) as error:
+            raise InputError(f"score {self.name!r}: its sentence cannot be filled in: {error!r}") from None
+
+    def _say(self, value: float) -> str:
+        return self.sentence.format(name=self.name, value=value, limit=self.limit)
+
     @property
     def accused(self) -> Tensor:
-        """Who is over the limit, N flags."""
-        return ~((self.values <= self.limit) & self.values.isfinite())
+        """Who is over the limit, N flags; a score that is no number accuses nobody."""
+        return self.values > self.limit
 
     def reason(self, row: int) -> Reason:
         """Return why the client of a row is accused."""
         value = float(self.values[row])
-        said = "not finite"
-        if math.isfinite(value):
-            said = self.sentence.format(name=self.name, value=value, limit=self.limit)
-        return Reason(self.name, value, self.limit, said)
+        return Reason(self.name, value, self.limit, self._say(value))
 
 
 @dataclass(frozen=True)
@@ -100,11 +119,16 @@ class Verdict:
     """Who is out for good, and why."""
     suspected: Mapping[int, Reason] = field(default_factory=dict)
     """Who is accused and not removed: what they sent does not count in this round."""
+    notes: Sequence[str] = ()
+    """What was odd about the scores."""
 
 
 @dataclass(frozen=True)
 class Detector(ABC):
-    """Gives every client of a round one or several scores; options are the fields of its dataclass."""
+    """Gives every client of a round one or several scores; options are the fields of its dataclass.
+
+    It is given the rows that can be computed with, one at least. Memory lies on the CPU.
+    """
 
     def start(self) -> Tensors:
         """Return its memory before the first round; most detectors need none."""

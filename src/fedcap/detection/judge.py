@@ -6,15 +6,19 @@ each under its own name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedcap.detection.base import Detector, Look, Policy, Reason, Score, Verdict, policies, registry
 from fedcap.registry import InputError, as_table
 from fedcap.state import Tensors, owned, under
+
+NOT_FINITE = "not finite"
 
 
 @dataclass(frozen=True)
@@ -31,35 +35,63 @@ class Judge:
 
     def start(self) -> dict[str, Tensor]:
         """Return the memory of all of them before the first round."""
-        return self._joined(
-            {name: part.start() for name, part in self.detectors.items()}, self.policy.start()
-        )
+        memory = under("policy", self.policy.start())
+        for name, detector in self.detectors.items():
+            memory |= under(name, detector.start())
+        return memory
 
     def __call__(self, look: Look, memory: Tensors) -> tuple[Verdict, Tensors]:
         """Return who is removed and who is suspected, with every score, and the memory after the round.
 
-        Whoever passes several limits is accused by the first detector that says so.
+        Rows that cannot be computed with accuse their senders, and no detector sees them: a median over
+        the others stays a number. Whoever passes several limits is accused by the first that says so.
         """
-        scores: list[Score] = []
-        after: dict[str, Tensors] = {}
-        for name, detector in self.detectors.items():
-            found, after[name] = detector.score(look, owned(name, memory))
-            scores += found
-        accused: dict[int, Reason] = {}
-        for score in reversed(scores):
+        broken = look.ids[~look.finite].tolist()
+        accused = {client: Reason("norm", math.nan, math.inf, NOT_FINITE) for client in broken}
+        sound = look.only(look.finite)
+        scores, after = self._scores(sound, memory) if len(sound) else ([], memory)
+        for score in scores:
             for row in score.accused.nonzero().flatten().tolist():
-                accused[int(look.ids[row])] = score.reason(row)
+                accused.setdefault(int(sound.ids[row]), score.reason(row))
         accused = dict(sorted(accused.items()))
         removed, decided = self.policy.decide(accused, look, owned("policy", memory))
         suspected = {client: reason for client, reason in accused.items() if client not in removed}
-        return Verdict(scores, removed, suspected), self._joined(after, decided)
+        notes = [
+            f"score {score.name!r} is no number for {odd} of {len(sound)} clients: they are not judged by it"
+            for score in scores
+            if (odd := int((~score.values.isfinite()).sum()))
+        ]
+        all_rows = [replace(score, values=_spread(score.values, look.finite)) for score in scores]
+        return Verdict(all_rows, removed, suspected, notes), {**after, **_on_cpu(under("policy", decided))}
 
-    @staticmethod
-    def _joined(detectors: Mapping[str, Tensors], policy: Tensors) -> dict[str, Tensor]:
-        joined = under("policy", policy)
-        for name, memory in detectors.items():
-            joined |= under(name, memory)
-        return joined
+    def _scores(self, look: Look, memory: Tensors) -> tuple[list[Score], dict[str, Tensor]]:
+        """Return all detectors' scores, checked, and their memory after the round."""
+        scores: list[Score] = []
+        after: dict[str, Tensor] = {}
+        for name, detector in self.detectors.items():
+            found, kept = detector.score(look, owned(name, memory))
+            after |= _on_cpu(under(name, kept))
+            for score in found:
+                if score.values.shape != (len(look),):
+                    shape = list(score.values.shape)
+                    raise InputError(
+                        f"detector {name!r} gives {shape} values of {score.name!r} for {len(look)} clients"
+                    )
+                if score.name in {known.name for known in scores}:
+                    raise InputError(f"detector {name!r} gives a second score called {score.name!r}")
+                scores.append(replace(score, values=score.values.detach().double().cpu()))
+        return scores, after
+
+
+def _spread(values: Tensor, rows: Tensor) -> Tensor:
+    """Return the values at the rows for which the flags hold, and NaN at the others, N."""
+    spread = torch.full((len(rows),), math.nan, dtype=torch.float64)
+    spread[rows] = values
+    return spread
+
+
+def _on_cpu(memory: Tensors) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu() for name, tensor in memory.items()}
 
 
 def make_judge(detectors: Sequence[str | Mapping[str, Any]], policy: str | Mapping[str, Any]) -> Judge | None:
@@ -67,7 +99,7 @@ def make_judge(detectors: Sequence[str | Mapping[str, Any]], policy: str | Mappi
     built: dict[str, Detector] = {}
     for choice in detectors:
         name = registry.resolve(as_table(choice, "detector")["name"])
-        if name in built or name == "policy":
+        if name in built:
             raise InputError(f"detector {name!r} is named twice: once is enough")
         built[name] = registry.build(choice)
     return Judge(built, policies.build(policy)) if built else None

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from fedcap.detection import Judge, Look, make_judge
+from fedcap.detection import Judge, Look, make_judge, policies
 from fedcap.matrices import Rows
 from fedcap.registry import Registry
 from fedcap.state import Tensors
@@ -123,11 +123,14 @@ class Judged:
 
     @cached_property
     def staying(self) -> Uploads:
-        """The uploads that count; whoever is out was surely one of the malicious, so fewer are assumed."""
-        out = len(self.uploads) - int(self.stay.sum())
-        if not out:
+        """The uploads that count. Fewer malicious ones are assumed among them, if some were found.
+
+        Found are those who sent no numbers, or are removed; the suspected may be honest.
+        """
+        if bool(self.stay.all()):
             return self.uploads
-        left = max(0, self.uploads.malicious - out)
+        found = int((~self.look.finite | torch.isin(self.look.ids, self.removed)).sum())
+        left = max(0, self.uploads.malicious - found)
         return replace(self.uploads.only(self.stay), malicious=left)
 
 
@@ -172,7 +175,16 @@ class Method(ABC, Generic[S]):
     @property
     def detects(self) -> bool:
         """Whether the server removes clients it finds malicious."""
-        return self.judge is not None
+        return self.judge is not None and self.shares
+
+    def settings(self) -> dict[str, Any]:
+        """Return all options as plain values, spelled in one way however they were given."""
+        found = () if self.judge is None else self.judge.detectors.items()
+        return {
+            **asdict(self),
+            "detectors": [{"name": name, **asdict(detector)} for name, detector in found],
+            "policy": policies.canonical(self.policy),
+        }
 
     @abstractmethod
     def start(self, weights: Tensor, layout: Layout) -> S:
@@ -209,6 +221,10 @@ class Method(ABC, Generic[S]):
     def pools(self, state: S) -> Pools | None:
         """Return the clients' models that the server holds, if it holds any."""
         return None
+
+    def forget(self, state: S, ids: Tensor) -> S:
+        """Return the state without anything of these clients, who are removed by hand."""
+        return state
 
     def request(self, client: LocalClient, start: Tensor) -> Tensor:
         """On the client: return the update by which it asks for its first model."""

@@ -1,4 +1,4 @@
-"""The end of a round as one pure step: look at the uploads, judge them, absorb those that count."""
+"""The end of a round as one step over state and memory: look at the uploads, judge, absorb what counts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Conclusion:
 def conclude(
     method: Method[Any], state: Any, memory: Tensors, dispatch: Dispatch, uploads: Uploads
 ) -> Conclusion:
-    """Return what follows from a round's uploads; the models of the dispatch are used up by it.
+    """Return what follows from a round's uploads.
 
-    Whoever is removed or suspected does not count, nor does a row that cannot be computed with.
+    State and memory stay as they are, but the dispatch may hand its models over: it is used once. Whoever
+    is removed or suspected does not count, nor does a row that cannot be computed with.
     """
     look = method.look(state, dispatch, uploads)
     verdict = Verdict()
@@ -47,4 +48,4 @@ def conclude(
     out = torch.cat([removed, torch.tensor(list(refused), dtype=torch.long)])
     judged = Judged(dispatch, uploads, look, ~torch.isin(look.ids, out), removed)
     state, notes = method.absorb(state, judged)
-    return Conclusion(state, memory, look, verdict, refused, notes)
+    return Conclusion(state, memory, look, verdict, refused, [*verdict.notes, *notes])

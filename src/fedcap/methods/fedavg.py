@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
@@ -59,6 +60,10 @@ class FedAvg(GlobalModel):
     @cached_property
     def _rule(self) -> Aggregator:
         return aggregators.registry.build(self.rule)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all options as plain values, the rule's too."""
+        return {**super().settings(), "rule": aggregators.registry.canonical(self.rule)}
 
     def absorb(self, state: GlobalState, judged: Judged) -> tuple[GlobalState, Sequence[str]]:
         """Move the global model by the aggregate of the updates that count."""

@@ -14,7 +14,7 @@ Parts can be switched off, as in the paper's ablation (Table IV): `ABLATION` has
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -59,6 +59,18 @@ class FedCAPState:
     compared: Tensor
     """Two numbers: first and last + 1 of the columns whose likeness counts."""
 
+    def only(self, mask: Tensor) -> FedCAPState:
+        """Return the pools with those clients alone for whom the mask holds."""
+        if bool(mask.all()):
+            return self
+        return replace(
+            self,
+            ids=self.ids[mask],
+            models=self.models[mask],
+            updates=self.updates[mask] if len(self.updates) else self.updates,
+            samples=self.samples[mask],
+        )
+
 
 @registry.register("fedcap")
 @dataclass(frozen=True)
@@ -96,6 +108,14 @@ class FedCAP(Method[FedCAPState]):
         table = as_table(choice, "detector")
         is_norm = detection.registry.resolve(table["name"]) == "norm"
         return {"limit": self.t_norm, **table} if is_norm else table
+
+    def settings(self) -> dict[str, Any]:
+        """Return all options; a limit that is `t_norm` stands there once, so that it can be changed there."""
+        settings = super().settings()
+        for detector in settings["detectors"]:
+            if detector["name"] == "norm" and detector["limit"] == self.t_norm:
+                del detector["limit"]
+        return settings
 
     def start(self, weights: Tensor, layout: Layout) -> FedCAPState:
         """Start from the common weights, with empty pools."""
@@ -163,15 +183,17 @@ class FedCAP(Method[FedCAPState]):
         look, stay = judged.look, judged.stay
         assert look.recovered is not None
         assert look.reference is not None
-        if not bool(stay.any()):  # the last pools stand, without the removed
-            pools = (state.ids, state.models, state.updates, state.samples)
-            stay = ~torch.isin(state.ids, judged.removed)
-        else:
-            updates = state.updates[:0] if self.calibrate else look.updates
-            pools = (look.ids, look.recovered, updates, judged.uploads.samples)
-        if not bool(stay.all()):
-            pools = tuple(pool[stay] if len(pool) else pool for pool in pools)  # type: ignore[assignment]
-        return FedCAPState(look.reference, *pools, compared=state.compared), ()
+        if not bool(stay.any()):  # the last pools stand as they were, without the removed
+            return self.forget(state, judged.removed), ()
+        updates = look.updates if not self.calibrate else state.updates[:0]
+        samples = judged.uploads.samples
+        pools = FedCAPState(look.reference, look.ids, look.recovered, updates, samples, state.compared)
+        return pools.only(stay), ()
+
+    def forget(self, state: FedCAPState, ids: Tensor) -> FedCAPState:
+        """Take these clients out of the pools; while anybody is left, the global model is theirs."""
+        left = state.only(~torch.isin(state.ids, ids))
+        return left if len(left.ids) else replace(left, model=self.global_model(state))
 
     def global_model(self, state: FedCAPState) -> Tensor:
         """Return this round's global model (Eq. 6), which is last round's while the pools are empty."""

@@ -11,14 +11,16 @@ participant, and k numbers: all are counted.
 
 The server keeps every client's last model. An update is the change of a client's model over the round, so
 what an attack makes of it moves the model that the server has of a malicious client, and others are sent
-that. A client's w decides only what itself is sent; malicious ones tell the truth. A model that gives no
-numbers counts as one that did not help at all, w_n = −1; updates that are not finite are refused.
+that. A client's w decides only what itself is sent; malicious ones tell the truth, or zeros if they do not
+train. A model that gives no numbers counts as one that did not help at all, w_n = −1; updates that are not
+finite are refused. An upload that is lost or refused leaves the server's copy of that client's model behind
+by as much.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -151,22 +153,30 @@ class FedFomo(Method[FomoState]):
     def absorb(self, state: FomoState, judged: Judged) -> tuple[FomoState, Sequence[str]]:
         """Keep the participants' models, and add up what they say has helped."""
         uploads, dispatch = judged.staying, judged.dispatch
-        left = ~torch.isin(state.ids, judged.removed)
-        there = state.ids[left]
-        ids = torch.unique(torch.cat([there, uploads.ids]))
-        before, now = torch.searchsorted(ids, there), torch.searchsorted(ids, uploads.ids)
+        ids = torch.unique(torch.cat([state.ids, uploads.ids]))
+        before, now = torch.searchsorted(ids, state.ids), torch.searchsorted(ids, uploads.ids)
         models = state.start.repeat(len(ids), 1)
-        models[before] = state.models[left]
+        models[before] = state.models
         models[now] += uploads.updates
         preferences = torch.zeros(len(ids), len(ids))
-        preferences[before[:, None], before] = state.preferences[left][:, left]
+        preferences[before[:, None], before] = state.preferences
         if len(state.ids) and uploads.extra is not None:
-            told = torch.zeros(len(uploads), len(state.ids))
-            told.scatter_(
-                1, dispatch.rows[torch.searchsorted(dispatch.ids, uploads.ids)], uploads.extra.cpu()
-            )
-            preferences[now[:, None], before] += told[:, left]
-        return FomoState(state.start, ids, models, preferences, state.rounds + 1), ()
+            sent = before[dispatch.rows[torch.searchsorted(dispatch.ids, uploads.ids)]]
+            preferences[now[:, None], sent] += uploads.extra.cpu()
+        after = FomoState(state.start, ids, models, preferences, state.rounds + 1)
+        return self.forget(after, judged.removed), ()
+
+    def forget(self, state: FomoState, ids: Tensor) -> FomoState:
+        """Drop these clients' models, and what was said of them."""
+        left = ~torch.isin(state.ids, ids)
+        if bool(left.all()):
+            return state
+        return replace(
+            state,
+            ids=state.ids[left],
+            models=state.models[left],
+            preferences=state.preferences[left][:, left],
+        )
 
     def pools(self, state: FomoState) -> Pools:
         """Return everybody's last model."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from fedcap.registry import to_table
+from fedcap.registry import plain, to_table
 
 FREE_TO_CHANGE = ("workers", "checkpoint_every")
 """Settings on which no result depends: a resumed run may have others than when it began."""
@@ -51,14 +51,14 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(below, Mapping) and "name" in below:
             value = to_table(value)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
-            same = _plain(value.get("name", below.get("name"))) == _plain(below.get("name"))
+            same = _compared(value.get("name", below.get("name"))) == _compared(below.get("name"))
             value = overlay(below, value) if same else value
         merged[key] = value
     return merged
 
 
-def _plain(name: object) -> object:
-    return name.lower().replace("_", "-") if isinstance(name, str) else name
+def _compared(name: object) -> object:
+    return plain(name) if isinstance(name, str) else name
 
 
 class Settings(BaseModel):
