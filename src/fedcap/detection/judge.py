@@ -38,7 +38,7 @@ class Judge:
     def __call__(self, look: Look, memory: Tensors) -> tuple[Verdict, Tensors]:
         """Return who is removed and who is suspected, with every score, and the memory after the round.
 
-        Whoever passes several limits is accused by the first detector that says so.
+        A client over several limits is accused by the first of these scores, in the order of the detectors.
         """
         scores: list[Score] = []
         after: dict[str, Tensors] = {}

@@ -15,7 +15,7 @@ from fedcap.state import Tensors
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a round came to on the server."""
+    """The outcome of a round on the server."""
 
     state: Any
     """The method's state after the round."""
@@ -26,15 +26,15 @@ class Conclusion:
     refused: Mapping[int, str]
     """Whose upload did not count though they are not removed, and why; by rows of the roster."""
     notes: Sequence[str]
-    """What was done otherwise than asked."""
+    """Where the method departed from the settings."""
 
 
 def conclude(
     method: Method[Any], state: Any, memory: Tensors, dispatch: Dispatch, uploads: Uploads
 ) -> Conclusion:
-    """Return what follows from a round's uploads; the models of the dispatch are used up by it.
+    """Return the outcome of a round, given its uploads; afterwards the dispatch may have no models.
 
-    Whoever is removed or suspected does not count, nor does a row that cannot be computed with.
+    Uploads of clients that are removed or suspected do not count, nor do rows that are not finite.
     """
     look = method.look(state, dispatch, uploads)
     verdict = Verdict()
