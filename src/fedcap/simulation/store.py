@@ -16,13 +16,13 @@ from fedcap.state import Tensors, names_to_tensor, owned, tensor_to_names, under
 
 
 class ClientStore(Protocol):
-    """Where what clients keep is kept."""
+    """Holds, for each client, what it keeps between rounds."""
 
     def get(self, client: str) -> Tensors | None:
         """Return what a client keeps, none if it has not trained yet."""
 
     def put(self, client: str, kept: Tensors) -> None:
-        """Keep a copy of this for a client, in the place of what it had."""
+        """Store a copy of `kept` for a client, in place of what it kept before."""
 
     def __iter__(self) -> Iterator[str]:
         """Go through the clients that have something here."""
@@ -46,7 +46,7 @@ class MemoryStore:
         return self._kept.get(client)
 
     def put(self, client: str, kept: Tensors) -> None:
-        """Keep a copy of this for a client, in the place of what it had."""
+        """Store a copy of `kept` for a client, in place of what it kept before."""
         mine = self._kept.get(client)
         if mine is None:
             self._kept[client] = {name: tensor.detach().clone() for name, tensor in kept.items()}
