@@ -1,8 +1,8 @@
 """This tree's speed beside another revision's: `python -m benchmarks.against REV [--turns 5]`.
 
-REV is checked out into a temporary worktree. Each tree has a process of its own, which lives throughout;
-they play a round by turns, so that both see the same machine, and the best and the median round of each
-are compared. The first round of each job does not count.
+REV is checked out into a temporary worktree. Each tree has one process for all jobs. The two play rounds in
+turn, so that both see the same machine, and the best and the median round of each are compared. The first
+round of each job does not count.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def checkout(revision: str) -> Iterator[Path]:
 def in_turns(players: Sequence[Player], job: str, turns: int) -> list[list[float]] | None:
     """Return the seconds of each player's rounds, or none if one of them cannot play the job.
 
-    Whoever is first in one turn is last in the next.
+    The order of the players is reversed in every turn.
     """
     for player in players:
         player.tell(job)

@@ -169,7 +169,7 @@ def matrix(rows: int, width: int) -> np.ndarray:
 
 
 def compare(name: str, x: np.ndarray) -> report.Row:
-    """Return a row of the table: one rule on one matrix, milliseconds of everybody who has it."""
+    """Return a row of the table: one rule on one matrix, in milliseconds of each version."""
     versions = {"fedcap": ours(name), "NumPy": NUMPY[name]}
     if name in (theirs := flower()):
         versions["Flower"] = theirs[name]

@@ -80,8 +80,8 @@ class Work:
     def flops(self) -> float:
         """Return the floating-point operations of one training step on one sample.
 
-        Forward, and backward to weights and to inputs: three times the products of every layer, but for
-        the first, which has no inputs to go back to.
+        Forward, backward to weights and backward to inputs each take a layer's products once; the first
+        layer needs no gradient of its inputs.
         """
         found: list[float] = []
         module = self.build()

@@ -1,4 +1,4 @@
-"""Files that are never half there: what is written aside takes its place only once it is whole."""
+"""Atomic writes: content goes to a temporary file, which is renamed once it is complete."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which becomes `path` when the block ends well and is removed otherwise.
+    """Yield a temporary path, which is renamed to `path` if the block succeeds and removed otherwise.
 
-    Whatever happens, `path` holds the old content or the new one. Each process has a path of its own.
+    `path` always holds either its old content or the new one. Each process has its own temporary path.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -24,7 +24,7 @@ def aside(path: Path) -> Iterator[Path]:
 
 
 def write_aside(path: Path, content: bytes | str) -> None:
-    """Write a file as `aside` does, and have it on the disk before it gets its name."""
+    """Write a file as `aside` does; the content is flushed to disk before the file is renamed."""
     with aside(path) as partial, open(partial, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()

@@ -17,20 +17,20 @@ BLOCK = 1 << 13
 NARROW = 1 << 11
 """Columns that are mixed, or measured, at a time."""
 STRIPE = 256
-"""Rows that are compared at a time with themselves and those after them."""
+"""Rows per stripe when rows are compared with each other: a stripe with itself and the rows after it."""
 
 
 def column_blocks(columns: int | slice, width: int) -> Iterator[slice]:
-    """Yield consecutive blocks of so many columns, or of a range of them; the last may be narrower."""
+    """Yield slices of `width` columns over the first `columns`, or over a range; the last may be narrower."""
     first, stop = (0, columns) if isinstance(columns, int) else (columns.start, columns.stop)
     for start in range(first, stop, width):
         yield slice(start, min(start + width, stop))
 
 
 def finite_rows(matrix: Tensor) -> Tensor:
-    """Return which rows are numbers throughout, N flags."""
+    """Return which rows are finite in every column, N flags."""
     finite = matrix.sum(dim=1).isfinite()
-    if not bool(finite.all()):  # a bad row, or one so large that its sum has no number
+    if not bool(finite.all()):  # a bad row, or one so large that its sum overflows
         finite[~finite] = matrix[~finite].isfinite().all(dim=1)
     return finite
 
@@ -43,7 +43,7 @@ def weighted_mean(matrix: Tensor, weights: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a matrix, N×D, seen from an origin (D, or a point for each row, N×D), without a copy."""
+    """The rows of a matrix, N×D, minus an origin (D, or a point for each row, N×D), subtracted when read."""
 
     matrix: Tensor
     origin: Tensor | None = None

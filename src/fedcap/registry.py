@@ -2,7 +2,7 @@
 
 A class registers itself with one decorator line and states its options as dataclass fields; `make`
 looks a name up (any case, aliases too, or `module:Class` for one's own), checks the options against
-the fields' types and builds it. A name or an option that does not exist answers with the nearest ones.
+the fields' types and builds it. The error for an unknown name or option suggests the nearest ones.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def load(reference: str) -> Any:
 
 
 def source_digest(reference: str) -> str:
-    """Return a hash of the file that `module:name` is defined in, so that a changed one is told apart.
+    """Return a hash of the file that `module:name` is defined in, which changes when the file does.
 
-    What has no file to be found is told apart by its name alone.
+    If no file is found, return the reference itself.
     """
     try:
         file = inspect.getsourcefile(importlib.import_module(reference.partition(":")[0]))
@@ -118,7 +118,7 @@ class Registry(Generic[T]):
         return decorate
 
     def _discover(self) -> None:
-        """Import every module of the room once, so that a new file is all a new name takes."""
+        """Import every module of the package once, so that its classes register themselves."""
         if self._package is None:
             return
         package = importlib.import_module(self._package)
@@ -127,7 +127,7 @@ class Registry(Generic[T]):
             importlib.import_module(f"{package.__name__}.{module.name}")
 
     def names(self) -> list[str]:
-        """Return all names, in the order in which the files come."""
+        """Return all names, in the order of their files."""
         self._discover()
         return list(self._classes)
 

@@ -19,6 +19,6 @@ class Samples:
         return len(self.y)
 
     def to(self, device: str) -> Samples:
-        """Return the samples on a device, images with their channels last: convolutions like that."""
+        """Return the samples on a device, images with their channels last: convolutions are faster so."""
         layout = torch.channels_last if self.x.ndim == 4 else torch.contiguous_format
         return Samples(self.x.to(device, memory_format=layout), self.y.to(device))

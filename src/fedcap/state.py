@@ -1,4 +1,4 @@
-"""What outlives a round, as named tensors: how it is saved, restored, and put under one roof.
+"""State that outlives a round, as named tensors: how it is saved, restored and joined into one table.
 
 Whatever keeps state (a server, an attack, the clients' store) has `tensors` and `restore`; a checkpoint is
 all of their tensors, each under its owner's name: `server.round`, `clients.personal`.
@@ -28,7 +28,7 @@ class Stateful(Protocol):
 
 
 def under(owner: str, tensors: Tensors) -> dict[str, Tensor]:
-    """Return the tensors with their owner's name before each of theirs."""
+    """Return the tensors under their owner's name: `name` becomes `owner.name`."""
     return {f"{owner}.{name}": tensor for name, tensor in tensors.items()}
 
 

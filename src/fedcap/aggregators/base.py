@@ -1,19 +1,19 @@
 """What every aggregation rule is: a frozen set of options and one function of the updates.
 
-`updates` is N×D, a row per client; `malicious` is M, how many rows the server fears to be bad. A robust
+`updates` is N×D, a row per client; `malicious` is M, how many rows the server assumes to be bad. A robust
 rule implements `combine`, which sees finite rows only: a row with NaN or infinity is surely one of the M,
-so it is dropped and M is lowered by one. Rows of any size that single precision holds are left for the rule.
+so it is dropped and M is lowered by one. Finite rows, however large, are left for the rule.
 
 Two numbers tell what can be asked of a rule, and they differ:
 
 - `takes(N)` is the largest M with which it can compute at all. A larger M is refused with an error.
-- `withstands(N, M)` is its promise: told M, that many bad rows, whatever they hold, leave the aggregate
-  within a distance of the honest rows that does not depend on the bad ones. It may be smaller than M; the
-  rule then still answers, and whoever asked for M is told (the round's record notes it). A rule that
-  withstands bad rows only if they are of a certain kind promises 0, and its module says which kind.
+- `withstands(N, M)` is its promise: the number of bad rows, whatever they hold, that a rule told M can have
+  while its aggregate stays within a distance of the honest rows that does not depend on the bad ones. It may
+  be smaller than M; the rule then still answers, and the round's record notes it. A rule that withstands bad
+  rows only if they are of a certain kind promises 0, and its module says which kind.
 
-Every row has one vote in a robust rule: sample counts are the clients' own claims, and what a rule
-promises it promises for M rows, not for M rows that say they stand for a thousand. Only the mean weighs.
+Every row has one vote in a robust rule. Sample counts are the clients' own claims: if they were weights, M
+bad rows could count for a thousand, and the promise for M would not hold. Only the mean uses them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Aggregator(ABC):
 
 @dataclass(frozen=True)
 class Robust(Aggregator):
-    """A rule that is meant to withstand bad rows; `combine` gets what is finite, and M without the rest."""
+    """A rule meant to withstand bad rows; `combine` gets the finite rows, and M less the dropped ones."""
 
     def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
         """Return the aggregate of the finite rows, each of which has one vote."""
@@ -78,7 +78,7 @@ class Robust(Aggregator):
 
 @dataclass(frozen=True)
 class Wrapper(Robust):
-    """A robust rule round another one, which is built at once, so that a mistake in it is told at once."""
+    """A robust rule round another one, which is built at once, so that mistakes in it are found early."""
 
     rule: str | dict[str, Any] = "median"
     """The inner rule: a name, or a table of its name and options."""

@@ -104,7 +104,7 @@ def distances_to(rows: Tensor, point: Tensor | None = None) -> Tensor:
     for block in blocks(rows):
         part = rows[:, block] if point is None else rows[:, block] - point[block]
         total += torch.linalg.vector_norm(part, dim=1).double().square_()
-    if rows.dtype != torch.float64 and not bool(total.isfinite().all()):  # a row too large for its squares
+    if rows.dtype != torch.float64 and not bool(total.isfinite().all()):  # a row's squares overflow
         return distances_to(rows.double(), point)
     return total.sqrt_()
 

@@ -6,8 +6,9 @@ are dropped in none of the `iterations` remains.
 
 Reference: Shejwalkar, Houmansadr, "Manipulating the Byzantine", NDSS 2021. It promises nothing against
 arbitrary rows. It holds for 2M < N if the bad rows deviate together, so that all stand out along one
-direction, and in the sampled columns; of two bad rows of which one is far longer, the other hides behind
-it. ⌈c M⌉ dropped rows must leave one. The sampled columns change each round (see `base.draw`).
+direction, and in the sampled columns; if one bad row is far longer than the others, the direction is its
+own, and the others are missed. After ⌈c M⌉ rows are dropped, one must be left. The sampled columns change
+each round (see `base.draw`).
 
 The scores come from the N×N products of the centred rows: their top eigenvector u with eigenvalue σ² gives
 σ² u_i² = ((d_i − mean) · v)².
@@ -35,12 +36,12 @@ class DnC(Robust):
     columns: Annotated[int, Field(ge=1)] = 10_000
     """How many columns are sampled; all, if there are no more."""
     factor: Annotated[float, Field(gt=0)] = 1.0
-    """c: how many rows to drop for each one feared malicious."""
+    """c: how many rows to drop for each one assumed malicious."""
     iterations: Annotated[int, Field(ge=1)] = 1
     seed: int = 0
 
     def takes(self, rows: int) -> int:
-        """Return the largest M whose ⌈c M⌉ rows leave one."""
+        """Return the largest M for which a row is left after ⌈c M⌉ are dropped."""
         return min(rows - 1, math.floor((rows - 1) / self.factor))
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:

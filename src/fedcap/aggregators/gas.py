@@ -3,11 +3,11 @@
     score(i) = Σ_q ‖d_i^(q) − rule(d_1^(q), …, d_N^(q))‖;    the mean of the N − M lowest scores
 
 Reference: Liu et al., "Byzantine-robust learning on heterogeneous data via gradient splitting", ICML 2023.
-Withstands what the inner rule does, but no more than the M rows it drops. In few dimensions at a time a
-bad row can hide less well. Sub-vectors are consecutive weights, as even in number as it goes; the authors'
-code shuffles the weights first. The default inner rule here is the coordinate-wise median, which of an even
-number of values is the mean of the two in the middle; the authors' code has Bulyan as its default, and its
-median is `torch.median`, which gives the lower of the two.
+Withstands what the inner rule does, but no more than the M rows it drops. A bad row is easier to tell from
+honest ones in few dimensions at a time. Sub-vectors are consecutive weights, and their lengths differ by one
+at most; the authors' code shuffles the weights first. The default inner rule here is the coordinate-wise
+median, which of an even number of values is the mean of the two in the middle; the authors' code has Bulyan
+as its default, and its median is `torch.median`, which gives the lower of the two.
 """
 
 from __future__ import annotations

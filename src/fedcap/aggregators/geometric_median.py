@@ -8,8 +8,8 @@ Signal Processing 2022. Withstands any M with 2M < N, whatever M it is told: z t
 2 (N − M) / (N − 2M) times the honest rows' largest distance from their mean. z is always a mixture Σ w_i d_i
 of the rows, so its distances follow from the rows' products with each other, which are computed once, N×N.
 
-ByzFL differs: it takes three steps from 0, with ν = 0.1 whatever the rows' size, and stops wherever it is
-then. Here the steps start in the midst of the rows and go on until z stands still.
+ByzFL differs: it takes three steps from 0, with ν = 0.1 whatever the rows' size, and stops there, converged
+or not. Here the steps start at a weighted mean that favours central rows, and go on until z converges.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class GeometricMedian(Robust):
     """The point with the smallest sum of distances to all updates (RFA)."""
 
     smoothing: Annotated[float, Field(gt=0)] = 1e-6
-    """ν, as a share of the median distance between updates: nearer than this counts as this near."""
+    """ν, as a share of the median distance between updates: smaller distances count as this one."""
     tolerance: Annotated[float, Field(gt=0)] = 1e-9
-    """z stands still when a step is shorter than this share of the median distance between updates."""
+    """z has converged when a step is shorter than this share of the median distance between updates."""
     steps: Annotated[int, Field(ge=1)] = 10_000
 
     def withstands(self, rows: int, malicious: int) -> int:
@@ -50,11 +50,11 @@ class GeometricMedian(Robust):
         between = (squares[:, None] + squares - 2 * found).clamp_min(0).sqrt()
         typical = between.median(dim=1).values
         scale = typical.median()
-        if scale == 0:  # most rows are one and the same
+        if scale == 0:  # most rows are equal
             return (typical == 0) / (typical == 0).sum()
-        # Seen from a row in the midst of the others, honest rows have products of their own size, however
-        # large bad rows are. The first weights are small for rows far from the others, so bad rows hardly
-        # count from the start.
+        # Move the origin to the most central row: products of honest rows are then as small as their spread,
+        # however large bad rows are. The first weights are small for rows far from the others, so bad rows
+        # hardly count from the start.
         origin = typical.argmin()
         found = found - found[origin] - found[:, origin, None] + found[origin, origin]
         weights = _shares(typical, self.smoothing * scale)

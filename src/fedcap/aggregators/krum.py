@@ -36,7 +36,7 @@ class Krum(Robust):
         return rows - 3
 
     def withstands(self, rows: int, malicious: int) -> int:
-        """Return M; if that is more than N − M − 3 rows, return those."""
+        """Return the smaller of M and N − M − 3."""
         return min(malicious, rows - malicious - 3)
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:

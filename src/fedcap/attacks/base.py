@@ -65,7 +65,7 @@ class View:
 
     @cached_property
     def server(self) -> ServerView:
-        """What the server holds and which limits it has; looked at when first asked for."""
+        """What the server holds and which limits it has; computed when first used."""
         return self.look_at_server()
 
     def received(self, participant: int) -> Tensor:
@@ -95,7 +95,7 @@ class Attack(ABC):
     """The number of samples malicious clients claim to have, if not the true one."""
 
     def poison_labels(self, labels: Tensor, classes: int) -> Tensor:
-        """Return the labels a malicious client trains on: its own, unless this attacks data."""
+        """Return the labels a malicious client trains on: its own, unless an attack overrides this."""
         return labels
 
     def poison(self, samples: Samples, classes: int, generator: torch.Generator) -> Samples:
@@ -111,7 +111,7 @@ class Attack(ABC):
         """
 
     def wire(self, row: Tensor) -> object:
-        """Return what a malicious client puts on the wire for its row: the row, unless this is malformed."""
+        """Return what a malicious client transmits for its row: the row, unless an attack overrides this."""
         return row
 
     def strike(self, view: View) -> Crafted:

@@ -26,7 +26,7 @@ class IPM(Attack):
 
     def craft(self, view: View) -> Tensor:
         """Return the one vector that all malicious clients send."""
-        # With no benign row to turn against, the attackers turn against their own.
+        # If no row is benign, take the mean of all rows instead.
         against = view.updates if bool(view.malicious.all()) else view.benign
         epsilon = len(view.updates) if self.epsilon is None else self.epsilon
         return -epsilon * against.mean(dim=0)

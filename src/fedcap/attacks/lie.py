@@ -6,8 +6,8 @@ standard deviation σ are over all N participants' honest updates, the attackers
     s = ⌊N/2⌋ + 1 − M,    z_max = max { z : Φ(z) < (N − M − s) / (N − M) }.
 
 When the attackers hold half of the participants, s ≤ 0 and z_max is infinite: `lie-unbounded` then
-sends infinities, which any check for finite numbers stops and nothing else does, so a whole table row
-can rest on one such round. `lie` keeps the quantile half a client away from 0 and 1: always finite.
+sends infinities. Only a check for finite numbers stops these, so a method's whole result can depend on
+whether it has one. `lie` keeps the quantile 1/(2N) away from 0 and 1, so that z_max is always finite.
 
 Conventions differ: ByzFL's ALIE adds 1.5 · σ, with mean and *sample* deviation of the honest updates alone;
 `z=-1.5, over="benign", correction=1` gives that here. FedCAP's authors take the sample deviation of all
@@ -38,7 +38,7 @@ class LIE(Attack):
     z: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """How many deviations below the mean; the largest number that hides, z_max, if not given."""
     over: Literal["all", "benign"] = "all"
-    """Whose honest updates mean and deviation are of: all participants', or the benign ones' alone."""
+    """Mean and deviation are of these honest updates: all participants', or the benign ones' alone."""
     correction: Literal[0, 1] = 0
     """0 for the population's deviation, 1 for the sample's."""
 

@@ -1,7 +1,7 @@
-"""Malformed rows: no attack on the mean, but on the server that must read them.
+"""Malformed rows: an attack not on the mean, but on the server that must read them.
 
-Not of the paper. What comes is not a number, or not a vector of the right length or type; a server that
-does not look falls over, or takes NaN for a model. `form` says which of the ways.
+Not in the paper. What is sent has absurd values such as NaN, or is not a vector of the right length or type.
+A server that does not check it crashes, or ends up with NaN in its model. `form` says what is wrong.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ VALUES = {"nan": math.nan, "infinity": math.inf, "zero": 0.0, "huge": 1e30}
 @registry.register("malformed")
 @dataclass(frozen=True)
 class Malformed(Attack):
-    """Send what is no update: NaN, infinity, zeros, 1e30, too few weights, integers or text."""
+    """Send what is no valid update: NaN, infinity, zeros, 1e30, too few weights, integers or text."""
 
     uses_honest_updates: ClassVar[bool] = False
 
     form: Literal["nan", "infinity", "zero", "huge", "short", "integer", "text"] = "nan"
 
     def craft(self, view: View) -> Tensor:
-        """Return the one value in every weight."""
+        """Return one row, with the same value in every weight, for all malicious clients."""
         return torch.full_like(view.updates[0], VALUES.get(self.form, 1.0))
 
     def wire(self, row: Tensor) -> object:

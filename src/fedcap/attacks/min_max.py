@@ -1,4 +1,4 @@
-"""Min-Max: as far as possible while no further from any update than the two most distant ones are.
+"""Min-Max: as far from the mean as possible, but from no update further than two updates are apart at most.
 
 max_γ such that max_i ‖mean + γ d_p − d_i‖ ≤ max_{i,j} ‖d_i − d_j‖   (Shejwalkar, Houmansadr, NDSS 2021).
 """
@@ -16,7 +16,7 @@ from fedcap.attacks.perturbation import Geometry, PerturbationAttack
 @registry.register("min-max", "minmax")
 @dataclass(frozen=True)
 class MinMax(PerturbationAttack):
-    """Move the mean along −std until the farthest update is as far as the two farthest apart."""
+    """Move the mean along −std until an update is as far from it as the two updates farthest apart."""
 
     def largest_gamma(self, geometry: Geometry) -> Tensor:
         """Return the least, over i, of the positive roots of ‖c_i + γ p‖² = bound."""

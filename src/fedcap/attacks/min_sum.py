@@ -1,4 +1,6 @@
-"""Min-Sum: as far as possible while the sum of squared distances stays within that of some update.
+"""Min-Sum: as far from the mean as the sum of squared distances to all updates allows.
+
+That sum must not exceed the largest one that an update has:
 
 max_γ such that Σ_i ‖mean + γ d_p − d_i‖² ≤ max_i Σ_j ‖d_i − d_j‖²   (Shejwalkar, Houmansadr, NDSS 2021).
 """

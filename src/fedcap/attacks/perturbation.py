@@ -20,7 +20,7 @@ from fedcap.matrices import column_blocks
 BLOCK = 1 << 16
 SHORT_OF_THE_BOUND = 1 - 1e-6
 """γ stays a millionth short, so that rounding the row to single precision does not cross the bound
-(unless the mean is hundreds of times longer than the spread, where single precision holds no more)."""
+(unless the mean is hundreds of times longer than the spread, where single precision is too coarse)."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PerturbationAttack(Attack):
     """mean + γ · d_p with the largest γ within a bound that the subclass states."""
 
     direction: Literal["std", "sign", "unit"] = "std"
-    """d_p: minus the standard deviation, the sign, or the unit vector of the mean."""
+    """d_p: minus the standard deviation, minus the mean's sign, or minus the mean's unit vector."""
 
     @abstractmethod
     def largest_gamma(self, geometry: Geometry) -> Tensor:

@@ -46,7 +46,7 @@ def _root(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; errors are one line, and the exit code says whose they are."""
-    if (here := os.getcwd()) not in sys.path:  # for `module:name`; last, so that it hides nothing
+    """Run the command line; errors are one line, and the exit code says whether the input was at fault."""
+    if (here := os.getcwd()) not in sys.path:  # for `module:name`; last, so that it shadows no module
         sys.path.append(here)
     sys.exit(exit_code(lambda: app(arguments, standalone_mode=False)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="See, fetch, check and show data sets.", no_args_is_help=True)
 
 NEEDS_PATH = ("arrays", "folder", "npz")
-"""The user's own: not installed anywhere."""
+"""The sources for the user's own data, which is not installed anywhere."""
 
 Name = Annotated[str, typer.Argument(help="Data set, FILE.npz, or folder of images.")]
 
@@ -36,12 +36,12 @@ def list_(as_json: AsJson = False) -> None:
     rows = [[row["name"], row["here"], row["where"]] for row in found]
     print_table(Table(("data set", "here", "where"), rows), numbers=False)
     typer.echo(f"Looked in {' and '.join(map(str, data_folders()))} (FEDCAP_DATA names another folder).")
-    typer.echo("One's own: --dataset FILE.npz, or a folder of images by class or by client.")
+    typer.echo("Your own data: --dataset FILE.npz, or a folder of images by class or by client.")
 
 
 @app.command()
 def get(name: Name, as_json: AsJson = False) -> None:
-    """Fetch a data set from its official source, with checksum; an interrupted download goes on."""
+    """Fetch a data set from its official source, with checksum; an interrupted download is resumed."""
     from fedcap.cli.progress import DownloadProgress
     from fedcap.data import make
     from fedcap.data.files import install_folder
@@ -137,7 +137,7 @@ def _refuse_own(name: str) -> None:
     from fedcap.data import table
 
     if table(name)["name"] in NEEDS_PATH:
-        raise InputError(f"{name} is not fetched: it is one's own data")
+        raise InputError(f"{name} is your own data: there is nothing to fetch")
 
 
 def _status(source: Source) -> dict[str, str]:
@@ -153,7 +153,7 @@ def _status(source: Source) -> dict[str, str]:
 
 
 def _checked(source: Source) -> dict[str, Any]:
-    """Load a data set, and tell what came of it."""
+    """Load a data set; return its facts, or why it cannot be loaded."""
     files = source.files()
     try:
         dataset = source.load()

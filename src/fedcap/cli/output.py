@@ -19,7 +19,7 @@ def print_json(content: Any) -> None:
 
 
 def print_table(table: Table, numbers: bool = True) -> None:
-    """Print a table and its notes; columns after the first stand to the right if they are numbers."""
+    """Print a table and its notes; with `numbers`, all columns but the first are aligned right."""
     from rich import table as rich_table
     from rich.console import Console
 

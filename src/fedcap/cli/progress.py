@@ -1,4 +1,4 @@
-"""A live line on the terminal, and silence elsewhere."""
+"""A line of progress on the terminal; nothing if the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LiveLine:
-    """A line that appears with the first thing there is to show, and is taken away at the end."""
+    """A line of progress that appears with the first `show` and is removed on exit."""
 
     def __init__(self, *columns: ProgressColumn, total: int | None = None) -> None:
         console = Console(stderr=True)
@@ -74,7 +74,7 @@ class RunProgress(LiveLine):
         self.show(advance=1, state=state)
 
     def finished(self, result: Result) -> None:
-        """Do nothing: the line is taken away on exit."""
+        """Do nothing: the line is removed on exit."""
 
 
 class GridProgress(LiveLine):
@@ -93,7 +93,7 @@ class GridProgress(LiveLine):
         self.show(state=f"round {record.round}/{simulation.experiment.rounds}")
 
     def finished(self, result: Result) -> None:
-        """Do nothing: `cell_done` counts, also the runs that were there already."""
+        """Do nothing: `cell_done` counts the runs, including those that had finished before."""
 
     def cell_done(self) -> None:
         """Count a run that is over."""

@@ -72,7 +72,7 @@ def run(
 
 
 def _play(experiment: Experiment, out: Path, as_json: bool) -> None:
-    """Run the experiment, and print what it came to."""
+    """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
     from fedcap.cli.summary import summary
     from fedcap.records import Settings
@@ -89,7 +89,7 @@ def _play(experiment: Experiment, out: Path, as_json: bool) -> None:
 
 
 def _new_directory(experiment: Experiment) -> Path:
-    """Return a directory that no run has had: named by what runs, and when."""
+    """Return the path of a new directory, named by data set, method, attack, seed and time."""
     names = (experiment.dataset_name, experiment.method.name, experiment.attack.name)
     what = "-".join(Path(name).stem.replace(":", ".") for name in names)
     path = Path("runs") / f"{what}-seed{experiment.seed}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -1,4 +1,4 @@
-"""What a run came to, in a few lines of prose."""
+"""The result of a run, in a few lines of text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
         f"  accuracy   {_accuracy(result)}",
     ]
     if result.diverged:
-        lines.append("  diverged   the model is no longer numbers; its accuracy means nothing")
+        lines.append("  diverged   honest clients' weights became NaN or infinite; accuracy means nothing")
     if result.fpr is not None:
         lines.append(f"  detection  {_detection(result, attackers)}")
     lines.append(f"  records    {path}")

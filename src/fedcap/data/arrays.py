@@ -31,7 +31,7 @@ class Arrays(Own):
     test: Any = None
     """Whether each sample is for testing only, n."""
     hash: str = ""
-    """The digest of the data, in place of the data, in the settings of a run that is read again."""
+    """The digest of the data; it takes the data's place in the settings that a run's directory keeps."""
 
     def has_owners(self) -> bool:
         """Whether clients were given."""
@@ -47,7 +47,7 @@ class Arrays(Own):
         if self.data is None:
             raise InputError(
                 "the data of this run was given from Python and is not kept in its directory: continue it"
-                " from there, with Experiment(dataset=…).run(out=…)"
+                " from Python, with Experiment(dataset=…).run(out=…)"
             )
         return self._dataset
 

@@ -53,7 +53,7 @@ class Dataset:
     def take(self, indices: Tensor) -> Samples:
         """Return some of the samples as a network takes them: pixels are scaled to [−1, 1].
 
-        This is done in NumPy: on so many small parts, torch would spend its time on waking its threads.
+        This is done in NumPy: on many small parts, torch would spend most of the time on starting threads.
         """
         x = self.samples.x.numpy()[indices.numpy()]
         if x.dtype == np.uint8:
@@ -94,7 +94,7 @@ class Source(ABC):
     """A data set that can be loaded, and how it is dealt out unless the user says otherwise."""
 
     model: ClassVar[str]
-    """The network made for it."""
+    """The network that is used unless the user names another."""
     groups: ClassVar[Mapping[str, Any]] = {}
     """Options of the partition `groups` on this data: at least the classes of each group."""
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -139,7 +139,7 @@ class Source(ABC):
         return missing(type(self).__name__.lower(), "its files", fetch=False)
 
     def present(self) -> list[Path]:
-        """Return the files it would read; that they are missing is an error."""
+        """Return the files it would read; raise an error if they are missing."""
         files = self.files()
         if not files:
             raise self.absent()

@@ -1,8 +1,9 @@
 """Decoded data sets, kept as memory-mapped files: a data set is decoded once and only opened after that.
 
 An entry is a folder, named by a hash of the source's content and of the options that matter. It has an .npy
-file per array, and dataset.json with everything else and a hash of each .npy file. An entry is written aside
-and renamed once it is whole; one that is not whole, or was changed, is made again.
+file per array, and dataset.json with everything else and a hash of each .npy file. An entry is written to a
+temporary folder, which is renamed once it is complete; an entry that is incomplete or was changed is made
+again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fedcap.data.files import cache_folder, content_hash, file_stamp
 from fedcap.samples import Samples
 
 FORMAT = 1
-"""Goes up when the same source comes to be stored differently; older entries are then not used."""
+"""Increase this when the same source is stored differently; entries of older formats are not used."""
 FACTS = "dataset.json"
 
 

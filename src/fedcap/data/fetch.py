@@ -1,7 +1,7 @@
 """Downloads: an archive from the official source, with checksum, and the wanted files out of it.
 
-The download is by pooch, and one that was interrupted goes on where it stopped. Each file is written aside,
-checked and then renamed, so that a file is never half there.
+pooch downloads; an interrupted download is resumed where it stopped. Each file is written under a temporary
+name, checked and then renamed, so that no file is ever incomplete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMEOUT = (10, 60)
 """Seconds to wait for a connection, and for the next bytes."""
 CHUNK = 1 << 18
 Check = Callable[[str, Path], None]
-"""Told a file's name and where it is before it gets that name; raises an error to refuse the file."""
+"""Called with a file's name and its temporary path, before it is renamed; raises an error to refuse it."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class _Resuming:
                         file.write(chunk)
                         have += len(chunk)
                         self._progress(url.rpartition("/")[2], have, total)
-                except Exception as error:  # urllib3 has its own kinds
+                except Exception as error:  # urllib3 has its own kinds of errors
                     raise ConnectionError(f"the connection broke: {reason(error)}") from None
         if have < total:
             raise ConnectionError(f"the connection broke after {have:,} of {total:,} bytes")
@@ -178,14 +178,14 @@ def members(packed: Path) -> Iterator[dict[str, Callable[[], IO[bytes]]]]:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder, and see that files can be written to it."""
+    """Make a folder, and check that files can be written to it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InputError(
-            f"cannot write to {folder}: {error.strerror}; name a folder of yours in FEDCAP_DATA"
+            f"cannot write to {folder}: {error.strerror}; set FEDCAP_DATA to a folder of your own"
         ) from None
 
 

@@ -37,7 +37,7 @@ class Folder(Own):
         return Path(self.path).name
 
     def files(self) -> list[Path]:
-        """Return all images, sorted; that the folder has none, or none by class, is an error."""
+        """Return all images, sorted; raise an error if there are none, or none in folders by class."""
         folder = Path(self.path)
         if not self.path or not folder.is_dir():
             raise InputError(f"cannot read {self.path or 'data set folder'}: give --dataset FOLDER")

@@ -49,7 +49,7 @@ class Handwritten62(Emnist):
         return cached("handwritten62", {"files": hashes(files)}, lambda: _decode(files[0]))
 
     def install(self, folder: Path, progress: Progress) -> None:
-        """Say that there is nowhere to fetch it from."""
+        """Raise an error: there is nowhere to fetch it from."""
         raise InputError(f"handwritten62 has no official source: put {FILE} into {install_folder()}")
 
 

@@ -36,7 +36,7 @@ class Npz(Own):
         return Path(self.path).stem
 
     def files(self) -> list[Path]:
-        """Return the one file; that it cannot be read is an error."""
+        """Return the one file; raise an error if it cannot be read."""
         _names(Path(self.path))
         return [Path(self.path)]
 

@@ -1,8 +1,8 @@
 """What a detector is: from what the server sees of a round, and its own memory, to scores of the clients.
 
-A detector does not remove anybody. It says, for each client, how much speaks against it and from where on
-that is too much; a policy turns such accusations, over rounds, into removals. Both are frozen sets of
-options; what they remember is passed in and out as named tensors, and is saved with the server's state.
+A detector does not remove anybody. It gives each client a score, and a limit above which the client is
+accused; a policy turns accusations, over rounds, into removals. Both are frozen sets of options; what they
+remember is passed in and out as named tensors, and is saved with the server's state.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Look:
 
     @cached_property
     def finite(self) -> Tensor:
-        """Which rows can be computed with, N flags: recovered models of finite length, or finite updates."""
+        """Which rows are finite, N flags: by their norms if models were recovered, else by the updates."""
         return finite_rows(self.updates).cpu() if self.recovered is None else self.norms.isfinite()
 
     @cached_property
@@ -70,7 +70,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a client is accused: which score, its value, the limit it passed, and that in a sentence."""
+    """Why a client is accused: which score, its value, the limit it passed, and the same in a sentence."""
 
     score: str
     value: float
@@ -164,7 +164,7 @@ policies: Registry[Policy] = Registry("policy", Policy, "fedcap.detection")
 
 
 def recall(memory: Tensors, ids: Tensor, otherwise: float = 0.0) -> Tensor:
-    """Return the number remembered of each of these clients, or `otherwise` of those who are new."""
+    """Return the number remembered for each of these clients, or `otherwise` for those who are new."""
     found = torch.full((len(ids),), otherwise, dtype=torch.float64)
     if "ids" in memory and len(memory["ids"]):
         at = torch.searchsorted(memory["ids"], ids).clamp_max(len(memory["ids"]) - 1)
@@ -174,7 +174,7 @@ def recall(memory: Tensors, ids: Tensor, otherwise: float = 0.0) -> Tensor:
 
 
 def remember(memory: Tensors, ids: Tensor, values: Tensor) -> Tensors:
-    """Return a memory of one number per client, in which these clients have new ones."""
+    """Return the memory, one number per client, with new numbers for these clients."""
     known = memory.get("ids", ids[:0])
     everybody = torch.unique(torch.cat([known, ids]))
     numbers = recall(memory, everybody)

@@ -65,7 +65,7 @@ def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> l
 def run(
     planned: Sequence[Cell], out: Path, crew: Crew, observers: Sequence[Observer] = ()
 ) -> Iterator[tuple[Cell, Result]]:
-    """Run the cells one after the other, each in a directory of its own; what is there is not run again."""
+    """Run the cells one after the other, each in a directory of its own; finished ones are only read."""
     for cell in planned:
         where = out / "runs" / f"{cell.method}-{cell.attack}"
         yield cell, cell.experiment.run(out=where, crew=crew, observers=observers)

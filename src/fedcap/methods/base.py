@@ -7,7 +7,7 @@ A round, whoever drives it (the simulation here, a federation elsewhere):
     trained  = method.train(client, received, kept)          on each client
     look     = method.look(state, dispatch, uploads)         what the server sees of the uploads
     verdict  = judge(look, memory)                           who is removed (`detection`)
-    state    = method.absorb(state, judged)                  what the others' uploads change
+    state    = method.absorb(state, judged)                  the state after the others' uploads
 
 The state is a dataclass of tensors, so that any method's state can be written to disk and read back. `ids`
 are rows of the roster, not identities.
@@ -45,11 +45,11 @@ class Dispatch:
         """N: rows of the roster, ascending."""
         self._models: Tensor | None = models
         self.rows = rows
-        """N×k; all methods but those that send several models, or none, have k = 1."""
+        """N×k: k is 1, unless the method sends each client several models, or none."""
         self.mixing = mixing
-        """N×P, if the models were mixed from a pool of P: how much of each went into whose."""
+        """N×P: if participants' models were mixed from a pool of P models, the weights of the mixtures."""
         self._fresh = fresh
-        """Whether the models were made for this dispatch alone, so that they may be given away."""
+        """Whether the models were made for this dispatch alone, so that `hand_over` need not copy them."""
 
     @classmethod
     def to_all(cls, ids: Tensor, model: Tensor) -> Dispatch:
@@ -66,8 +66,8 @@ class Dispatch:
     def hand_over(self, ids: Tensor) -> Tensor:
         """Return the model that each of these participants received, N×D, for the caller to write to.
 
-        If nobody is missing and each had a model made for it alone, they are given away without a copy,
-        and the dispatch has them no more. Otherwise they are copied.
+        If `ids` are all participants, and each had a model made for it alone, the models themselves are
+        returned, and can no longer be read from this dispatch. Otherwise they are copied.
         """
         at = torch.searchsorted(self.ids, ids)
         first = self.rows[at, 0]
@@ -117,9 +117,9 @@ class Judged:
     uploads: Uploads
     look: Look
     stay: Tensor
-    """N flags: whose upload counts. The others are removed, suspected, or sent no numbers."""
+    """N flags: whose upload counts. The others are removed, suspected, or not finite."""
     removed: Tensor
-    """Ids of those who are out for good since this round."""
+    """Ids of those who were removed for good in this round."""
 
     @cached_property
     def staying(self) -> Uploads:
@@ -153,7 +153,7 @@ class Method(ABC, Generic[S]):
     shares: ClassVar[bool] = True
     """Whether anything goes to the server at all."""
     root_samples: ClassVar[int] = 0
-    """How many clean samples, of nobody's data, the server needs for itself."""
+    """How many clean samples, which no client has, the server needs for itself."""
 
     detectors: Choice | tuple[Choice, ...] = ()
     """Who looks for malicious clients: names of detectors, or tables of names and options."""
@@ -161,7 +161,7 @@ class Method(ABC, Generic[S]):
     """How the detectors' accusations lead to removal."""
 
     def __post_init__(self) -> None:
-        """Build what is named at once, so that a mistake is told at once."""
+        """Build the detectors and the policy at once, so that mistakes in them are found early."""
         _ = self.judge
 
     @cached_property
@@ -212,7 +212,7 @@ class Method(ABC, Generic[S]):
 
     @abstractmethod
     def absorb(self, state: S, judged: Judged) -> tuple[S, Sequence[str]]:
-        """Return the state after the round, and notes on what was done otherwise than asked."""
+        """Return the state after the round, and notes on where it departed from the settings."""
 
     def global_model(self, state: S) -> Tensor | None:
         """Return the server's one model for all, D, if it has one."""
@@ -241,11 +241,11 @@ class Method(ABC, Generic[S]):
         return received[0] if len(received) else None
 
     def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
-        """On the client: return what its personal model answers to inputs x."""
+        """On the client: return the logits of its personal model for inputs x."""
         return network.logits(kept["personal"], x)
 
     def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        """On the client: train from the model received; keep what came of it."""
+        """On the client: train from the model received; keep the trained model as the personal one."""
         learner = client.learner(received[0])
         client.fit(learner)
         return Trained(learner.weights - received[0], {"personal": learner.weights})

@@ -15,7 +15,7 @@ from fedcap.state import Tensors
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a round came to on the server."""
+    """The outcome of a round on the server."""
 
     state: Any
     """The method's state after the round."""
@@ -26,7 +26,7 @@ class Conclusion:
     refused: Mapping[int, str]
     """Whose upload did not count though they are not removed, and why; by rows of the roster."""
     notes: Sequence[str]
-    """What was done otherwise than asked."""
+    """Where the method departed from the settings."""
 
 
 def conclude(

@@ -3,8 +3,8 @@
     min_v L_k(v) + λ/2 ‖v − w‖²    with w the global model as received
 
 Reference: Li et al., "Ditto: Fair and robust federated learning through personalization", ICML 2021.
-The server's rule may be any; the personal models are never sent, so an attack reaches them only through
-w, and λ says how far. Malicious clients send attacked updates of the shared model.
+The server may use any rule. Personal models are never sent, so an attack reaches them only through w, the
+more so the larger λ is. Malicious clients send attacked updates of the shared model.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ class Ditto(FedAvg):
     """How strongly the personal model is pulled towards the global one."""
 
     def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        """Train the personal and the shared model in pairs."""
+        """Train the personal and the shared model on the same mini-batches."""
         return train_pair(client, received[0], kept, self.lambda_)

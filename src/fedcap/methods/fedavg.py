@@ -53,7 +53,7 @@ class FedAvg(GlobalModel):
     """How updates are aggregated: the name of a rule, or a table of its name and options."""
 
     def __post_init__(self) -> None:
-        """Build the rule at once, so that a mistake in it is told at once."""
+        """Build the rule at once, so that mistakes in it are found early."""
         super().__post_init__()
         _ = self._rule
 

@@ -51,13 +51,13 @@ class FedCAPState:
     ids: Tensor
     """N: who is in the pools, ascending."""
     models: Tensor
-    """N×D: their recovered models; minus the global model, their calibrated updates."""
+    """N×D: their recovered models; `models − model` are their calibrated updates."""
     updates: Tensor
-    """N×D: their updates as sent, where they are not calibrated; else empty."""
+    """N×D: their updates as sent, if `calibrate` is off; else empty."""
     samples: Tensor
     """N: their sample counts."""
     compared: Tensor
-    """Two numbers: first and last + 1 of the columns whose likeness counts."""
+    """Two numbers: start and stop of the columns that are compared."""
 
     def only(self, mask: Tensor) -> FedCAPState:
         """Return the pools with those clients alone for whom the mask holds."""
@@ -131,7 +131,7 @@ class FedCAP(Method[FedCAPState]):
         )
 
     def asks(self, state: FedCAPState, ids: Tensor) -> Tensor:
-        """Ask those who are not in the pools, as soon as there are any."""
+        """Ask participants that are not in the pools, unless the pools are empty or nothing is customised."""
         if not self.customise or not len(state.ids):
             return torch.zeros(len(ids), dtype=torch.bool)
         return ~torch.isin(ids, state.ids)
@@ -166,13 +166,13 @@ class FedCAP(Method[FedCAPState]):
         return similarities
 
     def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        """Train the personal model, pulled towards the one received, and the shared one, in pairs."""
+        """Train the personal model, pulled towards the one received, and the shared one."""
         if not self.personalise:
             return super().train(client, received, kept)
         return train_pair(client, received[0], kept, self.lambda_)
 
     def look(self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads) -> Look:
-        """Recover the clients' models, and see them from this round's global model."""
+        """Recover the clients' models, and calibrate them against this round's global model."""
         reference = self.global_model(state)
         recovered = dispatch.hand_over(uploads.ids).add_(uploads.updates)
         seen = Rows(recovered, reference) if self.calibrate else Rows(uploads.updates)

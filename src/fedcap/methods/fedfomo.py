@@ -6,8 +6,8 @@ Reference: Zhang et al., "Personalized federated learning with first order model
 θ is the client's own model as of its last round, θ_n those it was sent, L its loss on the last 20 % of its
 training samples, which it does not train on. It sends back w besides its update, and the server adds it
 to its preference matrix P: next time each client is sent the models it preferred so far, or, with a
-probability that falls from `explore` by `decay` a round, a random choice. k models down and one up per
-participant, and k numbers: all are counted.
+probability that falls from `explore` by `decay` a round, a random choice. Each participant receives k models
+and sends one update and k numbers: all are counted as traffic.
 
 The server keeps every client's last model. An update is the change of a client's model over the round, so
 what an attack makes of it moves the model that the server has of a malicious client, and others are sent
@@ -52,14 +52,14 @@ class FomoState:
 
 
 def fomo_weights(own_loss: Tensor, losses: Tensor, distances: Tensor) -> Tensor:
-    """Return how much each model helps, n: the loss it saves per distance; −1 for one without numbers."""
+    """Return how much each model helps, n: the loss it saves per distance; −1 if not finite."""
     weights = (own_loss - losses) / distances
     weights = torch.where(distances == 0, 0, weights)
     return torch.where(losses.isfinite() & weights.isfinite(), weights, -1)
 
 
 def mix(own: Tensor, models: Tensor, weights: Tensor) -> Tensor:
-    """Return the own model moved towards those that help, D, by their shares of the help."""
+    """Return the own model moved towards those that help, D, in proportion to their weights."""
     helps = weights > 0
     if not bool(helps.any()):
         return own
@@ -83,7 +83,7 @@ class FedFomo(Method[FomoState]):
     decay: Annotated[float, Field(ge=0, le=1)] = 0.05
     """How much that probability falls each round."""
     seed: int = 0
-    """Of the server's random choices."""
+    """The seed of the server's random choices."""
 
     def start(self, weights: Tensor, layout: Layout) -> FomoState:
         """Start from the common weights, with nobody's model."""
@@ -113,7 +113,7 @@ class FedFomo(Method[FomoState]):
         """Return the rows of the models to send to a client."""
         chance = derive(self.seed, "fedfomo", int(state.rounds), client)
         explored = torch.rand((), generator=chance) < self.explore - self.decay * int(state.rounds)
-        order = torch.randperm(len(state.ids), generator=chance)  # so that chance decides between equals
+        order = torch.randperm(len(state.ids), generator=chance)  # so that ties are broken at random
         order = order[state.ids[order] != client]
         at = (state.ids == client).nonzero().flatten()
         if len(at) and not explored:
@@ -151,7 +151,7 @@ class FedFomo(Method[FomoState]):
         return Trained(learner.weights - own, {"personal": learner.weights}, extra=weights)
 
     def absorb(self, state: FomoState, judged: Judged) -> tuple[FomoState, Sequence[str]]:
-        """Keep the participants' models, and add up what they say has helped."""
+        """Keep the participants' models, and add the weights they sent to the preferences."""
         uploads, dispatch = judged.staying, judged.dispatch
         ids = torch.unique(torch.cat([state.ids, uploads.ids]))
         before, now = torch.searchsorted(ids, state.ids), torch.searchsorted(ids, uploads.ids)

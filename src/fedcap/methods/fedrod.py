@@ -1,4 +1,4 @@
-"""FedRoD: a shared body and generic head for all classes alike, and a personal head for one's own.
+"""FedRoD: a shared body and generic head for all classes alike, and a personal head for the client's own.
 
 Reference: Chen, Chao, "On bridging generic and personalized federated learning for image classification",
 ICLR 2022. With features z = body(x), every mini-batch moves
@@ -11,8 +11,9 @@ generic head are aggregated as FedAvg's model is, by any rule. The personal head
 so a client keeps its trained model, D, and its head, H; the personal model answers
 generic(z) + personal(z).
 
-Malicious clients send attacked updates of body and generic head together; no personal head but their own
-receives anything of it, except through the features. Under label flipping n_c counts flipped labels.
+Malicious clients send attacked updates of body and generic head together; these reach other clients'
+personal heads only through the features and the generic logits. Under label flipping n_c counts flipped
+labels.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Head:
         return logits, seen[0]
 
     def answer(self, weights: Tensor, features: Tensor) -> Tensor:
-        """Return the logits of a head of these weights; the network itself stays as it is."""
+        """Return the logits of a head with these weights; the network's own weights are not changed."""
         parts = torch.split(weights, [parameter.numel() for _, parameter in self._named])
         tensors = {key: part.view_as(p) for (key, p), part in zip(self._named, parts, strict=True)}
         tensors |= {key: buffer.clone() for key, buffer in self._layers.named_buffers()}
@@ -103,7 +104,7 @@ class TwoHeads(Learner):
         return self.network.backward(balanced_softmax(logits, y, self._labels))
 
     def step(self, x: Tensor, y: Tensor, lr: float) -> None:
-        """Take one step with body and generic head, and one with the personal head on what they gave."""
+        """Take a step with body and generic head, and with the personal head on their outputs before it."""
         super().step(x, y, lr)
         generic, features = self._seen
         loss = functional.cross_entropy(generic + self._head.answer(self.personal, features), y)
@@ -139,7 +140,7 @@ class FedRoD(FedAvg):
         return Trained(learner.weights - received[0], kept)
 
     def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
-        """Return the sum of both heads' answers."""
+        """Return the sum of both heads' logits."""
         network.load(kept["personal"])
         network.module.eval()
         with torch.no_grad():

@@ -3,10 +3,10 @@
     trust_k = max(0, cos(d_k, d_0)),    step = Σ_k trust_k · (‖d_0‖ / ‖d_k‖) d_k / Σ_k trust_k
 
 Reference: Cao et al., "FLTrust: Byzantine-robust federated learning via trust bootstrapping", NDSS 2021.
-d_0 is the update of the root set, 100 samples as even over the classes as it goes, which no client has;
-the server trains it from the global model as clients do. Breakdown: any number of bad rows, as long as the
-root set is like the clients' data; rows that point its way and are bad all the same are trusted. Malicious
-clients send attacked updates; the root set is the server's and nobody attacks it.
+d_0 is the update of the root set: 100 samples that no client has, spread over the classes as evenly as
+possible. The server trains d_0 from the global model as clients do. Withstands any number of bad rows, as
+long as the root set is like the clients' data and no bad row points the same way as d_0: such a row is
+trusted. Malicious clients send attacked updates; the root set is the server's, and is not attacked.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fedcap.registry import InputError
 
 
 def trusted_step(updates: Tensor, root: Tensor) -> Tensor:
-    """Return the mean of the updates by trust, each cut or drawn to the root update's length, D.
+    """Return the mean of the updates, weighted by trust, each scaled to the root update's length, D.
 
-    If none is trusted, it is zeros.
+    If no update is trusted, return zeros.
     """
     lengths, root_length = distances_to(updates), distances_to(root[None])[0]
     along = torch.zeros_like(lengths)
@@ -41,16 +41,16 @@ def trusted_step(updates: Tensor, root: Tensor) -> Tensor:
 @registry.register("fltrust")
 @dataclass(frozen=True)
 class FLTrust(GlobalModel):
-    """One global model, moved by updates as far as they point the way of the server's own clean data."""
+    """One global model; an update counts as far as it points the way of one from the server's clean data."""
 
     root_samples: ClassVar[int] = 100
 
     def request_start(self, state: GlobalState) -> Tensor:
-        """Train the root update from the global model."""
+        """Return the global model, from which the root update is trained."""
         return state.model
 
     def absorb(self, state: GlobalState, judged: Judged) -> tuple[GlobalState, Sequence[str]]:
-        """Move the global model by the updates that the root update trusts."""
+        """Move the global model by the mean of the updates, weighted by trust."""
         uploads = judged.staying
         if uploads.root is None:
             raise InputError("fltrust needs a root set: data that no client has")

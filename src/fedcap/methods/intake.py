@@ -1,7 +1,7 @@
-"""The server's front door: what clients send, in whatever form, becomes a matrix the methods can trust.
+"""How uploads are checked: what clients send, in whatever form, becomes a matrix of the right shape and type.
 
-A row that is no vector of D real numbers, or that answers another round, is refused, with a reason; the
-claim to an absurd number of samples is bounded. Whether the numbers themselves are finite or plausible is
+A row that is no vector of D real numbers, or that answers another round, is refused, with a reason; an
+absurdly large sample count is cut down. Whether the numbers themselves are finite or plausible is
 for the method and its detectors to judge.
 """
 
@@ -18,11 +18,11 @@ from torch import Tensor
 from fedcap.methods.base import Uploads
 
 MEDIANS_BELIEVED = 10
-"""Sample counts are self-reported: one of more than this many medians is cut down to that, and further
-if need be, so that the malicious, as many as are assumed, cannot outweigh the honest together."""
+"""Sample counts are the clients' own claims. A count is cut down to this many times the median count, or to
+less if otherwise the assumed number of malicious clients could together outweigh the honest ones."""
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 LARGEST_CLAIM = 1e18
-"""Python's integers have no end; a claim beyond this one is taken as this."""
+"""A larger claim is taken as this one: Python's integers can be too large for a float."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Admission:
-    """What was let in, and what was not or not as it came."""
+    """The admitted uploads, who was refused, and whose sample count was cut down, with reasons."""
 
     uploads: Uploads
     refused: dict[str, str]
@@ -64,8 +64,8 @@ def admit(
 ) -> Admission:
     """Turn what clients sent into uploads, sorted by their rows in the roster.
 
-    Only those invited to the round count, whoever else may call (a removed client come back), and each
-    only once; an answer to another round counts for nothing, and does not use up the right one.
+    Only clients that were invited to the round count (a removed client, say, is refused), each with its
+    first upload. An answer to another round is refused, and does not count as the client's first upload.
     """
     refused: dict[str, str] = {}
     good: dict[str, Upload] = {}
@@ -105,7 +105,7 @@ def admit(
 
 
 def _fault_of_sender(upload: Upload, expected: Expected) -> str | None:
-    """Return why what was sent does not belong to this round, if it does not."""
+    """Return why an upload does not belong to this round; none if it does."""
     if upload.client not in expected.rows:
         return "was not asked to take part"
     if type(upload.round) is not int or upload.round != expected.round:

@@ -1,4 +1,4 @@
-"""Local: every client trains alone and nothing is sent. The bar that working together must clear."""
+"""Local: every client trains alone and nothing is sent. The baseline that federated methods must beat."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LocalState:
     """A server that knows only how long a model is."""
 
     nothing: Tensor
-    """0×D: the models it could send."""
+    """0×D: no models to send."""
 
 
 @registry.register("local")

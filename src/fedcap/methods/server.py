@@ -73,7 +73,7 @@ class Closing:
     bounded: Mapping[str, str]
     """Whose claims were cut down, and how."""
     notes: Sequence[str]
-    """What the server had to do otherwise than asked: a smaller M, another rule."""
+    """Where the server had to depart from the settings: a smaller M, another rule."""
 
 
 class Server:
@@ -137,7 +137,7 @@ class Server:
     ) -> tuple[tuple[str, ...], Dispatch, dict[str, str]]:
         """Return what these clients would be sent now: who is served, the models, and who is not and why.
 
-        Nothing changes by it. `requests` has one of each client that `asks` names.
+        The server's state does not change. `requests` needs an upload of each client that `asks` names.
         """
         asked = self.asks(clients)
         rows = {client: self.roster.row(client) for client in asked}
@@ -162,7 +162,7 @@ class Server:
         return self._serving
 
     def close(self, uploads: Sequence[Upload], root: Tensor | None = None) -> Closing:
-        """End the round with what came back; the models that were served are used up by it."""
+        """End the round with what came back; afterwards the dispatch that was served may have no models."""
         serving, self._serving = self._serving, None
         if serving is None:
             raise RuntimeError("no round is being played: open and serve one first")
@@ -177,7 +177,7 @@ class Server:
         return self._closing(found, admission)
 
     def _closing(self, found: Conclusion, admission: Admission) -> Closing:
-        """Put what was found into the clients' names."""
+        """Return what was found, by clients' names instead of rows of the roster."""
         name = self.roster.name
         clients = self.roster.names(found.look.ids.tolist())
         scores = found.verdict.scores

@@ -1,4 +1,4 @@
-"""The networks, by name; `module:function` names one's own."""
+"""The networks, by name; `module:function` names the user's own."""
 
 from fedcap.models.base import Architecture, builder, names, registry
 

@@ -1,7 +1,7 @@
 """What a network is: a recipe that, given the inputs' shape and the classes, maps n×… to n×classes logits.
 
-`builder` is how the others get one. It tries the network once on inputs of the right shape, so that one
-that does not fit its data is told before a run starts.
+`builder` returns a function that builds one. It tries the network once on inputs of the right shape, so that
+a network that does not fit its data is an error before the run starts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def check_image(name: str, shape: tuple[int, ...], smallest: tuple[int, int]) ->
 
 
 def builder(name: str, shape: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
-    """Return a function, one that other processes can be sent, that builds the named network."""
+    """Return a function that builds the named network, and that can be sent to other processes."""
     if ":" in name:
         build: Callable[[], nn.Module] = partial(_build_own, name)
     else:
@@ -62,7 +62,7 @@ def _build_own(name: str) -> nn.Module:
 
 
 def _try(name: str, build: Callable[[], nn.Module], shape: tuple[int, ...], classes: int) -> None:
-    """Run two empty inputs through the network; no global random state is touched."""
+    """Run two inputs of zeros through the network; no global random state is touched."""
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             logits = build().eval()(torch.zeros(2, *shape))

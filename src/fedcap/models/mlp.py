@@ -1,4 +1,4 @@
-"""A plain network for inputs of any shape, and what one's own data trains unless another is named."""
+"""A plain network for inputs of any shape, and the default for the user's own data."""
 
 from __future__ import annotations
 

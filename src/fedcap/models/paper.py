@@ -1,6 +1,6 @@
 """The paper's three networks: two convolutions without padding, each max-pooled, and two linear layers.
 
-Pooling before the ReLU gives the same as after, for less: a ReLU keeps the order of its inputs.
+Max-pooling before the ReLU gives the same result as after it, in less time: a ReLU is monotonic.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _features(side: int, kernel: int, pool: int) -> int:
 
 
 def _smallest(kernel: int, pool: int) -> int:
-    """The shortest side of which anything is left."""
+    """The shortest side of which one feature is left after both convolutions and pools."""
     return (pool + kernel - 1) * pool + kernel - 1
 
 

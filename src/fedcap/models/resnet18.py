@@ -1,7 +1,7 @@
 """ResNet-18 (He et al., 2016) for small images, with group norm (Wu, He, 2018) in place of batch norm.
 
-Batch statistics of clients whose data differ do not mix; group norm has none (Hsieh et al., 2020). For
-images of 32×32 the first convolution is 3×3 of stride 1, and no pool follows it.
+Batch statistics of clients whose data differ do not average well; group norm has none (Hsieh et al., 2020).
+For images of 32×32 the first convolution is 3×3 of stride 1, and no pool follows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _convolution(inside: int, outside: int, size: int, stride: int) -> nn.Sequen
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions and a way around them."""
+    """Two 3×3 convolutions and a shortcut around them."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Block(nn.Module):
         self.around = nn.Identity() if same else _convolution(inside, outside, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what both ways add up to."""
+        """Return the sum of convolutions and shortcut, after a ReLU."""
         return nn.functional.relu(self.residual(x) + self.around(x))
 
 

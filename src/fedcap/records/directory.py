@@ -1,8 +1,8 @@
 """A run's directory: config.toml, provenance.json, rounds.jsonl, checkpoint.safetensors, result.json.
 
-Every file is written aside and renamed, but rounds.jsonl, which grows by a line per round. A line is on
-disk when `append` returns, so a checkpoint that is written afterwards never knows of a round that has no
-line. Whatever moment a run was killed at, the lines up to its checkpoint's round are whole; a resumed run
+Every file but rounds.jsonl is written to a temporary file and renamed; rounds.jsonl grows by a line per
+round. A line is on disk when `append` returns, so a checkpoint written afterwards never includes a round
+without a line. Whenever a run is killed, the lines up to its checkpoint's round are complete; a resumed run
 drops the later ones with `rewrite_rounds`.
 """
 
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 
 class RunDirectory:
-    """Reads and writes the files of one run. Who writes has to hold its lock: `with RunDirectory(path):`."""
+    """Reads and writes the files of one run. Writing needs its lock: `with RunDirectory(path):`."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> Self:
-        """Create the directory, lock it for this process alone, and remove what a killed one half wrote."""
+        """Create the directory, lock it for this process, and remove temporary files of a killed one."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / LOCK, "w")
@@ -74,7 +74,7 @@ class RunDirectory:
         return _told(path, Settings.model_validate, read_toml(path)) if path.exists() else None
 
     def provenance(self) -> Provenance | None:
-        """Read where the run comes from; none before it has started."""
+        """Read the run's provenance; none before it has started."""
         text = self._text(PROVENANCE)
         return None if text is None else _told(self.path / PROVENANCE, Provenance.from_json, text)
 
@@ -120,7 +120,7 @@ class RunDirectory:
         write_aside(self.path / PROVENANCE, provenance.to_json())
 
     def append(self, record: RoundRecord) -> None:
-        """Write a round's line, and have it on the disk."""
+        """Append a round's line, and flush it to disk."""
         with open(self.path / ROUNDS, "a") as file:
             file.write(record.to_json() + "\n")
             file.flush()
@@ -136,7 +136,7 @@ class RunDirectory:
 
 
 def _told(place: Path | str, parse: Callable[[A], T], content: A) -> T:
-    """Parse what was read; what is wrong with it is told in one line."""
+    """Return `parse(content)`; if that fails, raise an `InputError` of one line that names the place."""
     try:
         return parse(content)
     except ValidationError as error:

@@ -14,11 +14,11 @@ class Provenance:
     """The facts of one run that its settings do not say."""
 
     versions: Mapping[str, str]
-    """Of each package that computes, of Python, and of the platform."""
+    """The versions of the packages that compute, of Python, and of the platform."""
     threads: int
     seed: int
     digest: str
-    """Of the settings: see `fedcap.records.digest`."""
+    """The hash of the settings: see `fedcap.records.digest`."""
     data_hash: str
     partition_hash: str
     weights: int

@@ -1,7 +1,7 @@
-"""What a run came to: a pure function of its records, of its clients and of who was malicious.
+"""The result of a run: a pure function of its records, of its clients and of who was malicious.
 
-So a run that was interrupted, or one whose files are all that is left, gives the same result as one that
-went through.
+So a run that was interrupted and resumed, or that is read back from its files, gives the same result as one
+that was not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ClientResult:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to. Accuracies and rates are in percent."""
+    """The result of a run. Accuracies and rates are in percent."""
 
     tacc: float
     """Test accuracy of the benign clients in the last round: the better of the two readings."""
@@ -142,7 +142,7 @@ def summarise(
 
 
 def has_diverged(history: Sequence[RoundRecord]) -> bool:
-    """Whether benign clients could not train in the last round, or could not and were removed for it."""
+    """Whether any benign client diverged in the last round, or diverged in any round and was removed."""
     removed = removals(history).keys()
     last = history[-1:]
     return any(record.diverged for record in last) or any(removed & set(r.diverged) for r in history)

@@ -53,7 +53,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Realised:
-    """What an attack came to: the malicious rows against the mean of the benign ones."""
+    """The malicious rows as they were sent, measured against the mean of the benign ones."""
 
     length: float | None
     """Mean length of the malicious rows."""
@@ -65,7 +65,7 @@ class Realised:
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a round cost, in seconds on the clock, by part."""
+    """Wall-clock seconds of a round, by part."""
 
     train: float = 0.0
     evaluate: float = 0.0
@@ -95,11 +95,11 @@ class RoundRecord:
     round: int
     participants: Sequence[str]
     asked: Sequence[str]
-    """Those who were asked for a request before they were given a model."""
+    """Newcomers who were asked for a request, a first update, before they were sent a model."""
     accuracy: Accuracy | None
     """None in rounds without evaluation."""
     scores: Mapping[str, Mapping[str, float | None]]
-    """By score, such as "norm", what each client's update was given; null if it is not finite."""
+    """By score, such as "norm", the value of each client; null if it is not finite."""
     limits: Mapping[str, float | None]
     """By score, the limit of this round."""
     weights_entropy: float | None
@@ -114,11 +114,11 @@ class RoundRecord:
     """Sent to and by the clients."""
     seconds: Seconds
     notes: Sequence[str] = field(default_factory=list)
-    """What the server had to do otherwise than asked: a smaller M, another rule."""
+    """Where the server had to depart from the settings: a smaller M, another rule."""
 
     @property
     def norms(self) -> Mapping[str, float | None]:
-        """Length of each client's update as the server judged it; empty if it did not look."""
+        """Length of each client's update as the server measured it; empty if it did not."""
         return self.scores.get("norm", {})
 
     def to_json(self) -> str:

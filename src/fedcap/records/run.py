@@ -28,7 +28,7 @@ class Run:
 
 
 def read(path: Path | str) -> Run:
-    """Read a run's directory; what is missing is told in one line."""
+    """Read a run's directory; if a file is missing, raise an `InputError` of one line."""
     directory = RunDirectory(path)
     settings, provenance = directory.settings(), directory.provenance()
     if settings is None:

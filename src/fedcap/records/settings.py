@@ -1,7 +1,7 @@
 """A run's settings as they are written down, and what makes two runs the same.
 
-`Settings` is a resolved config.toml, read and nothing built of it: a run that used a GPU can be read where
-there is none.
+`Settings` is a resolved config.toml as plain values. Nothing that it names is built, so a run that used a GPU
+can be read where there is none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from fedcap.registry import plain, to_table
 
 FREE_TO_CHANGE = ("workers", "checkpoint_every")
-"""Settings on which no result depends: a resumed run may have others than when it began."""
+"""Settings on which no result depends: they may change when a run is resumed."""
 
 
 class Named(BaseModel):
@@ -41,7 +41,8 @@ class Named(BaseModel):
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings with those of `top` laid over those of `base`.
 
-    Options laid over a name belong to it; a name laid over anything replaces it, options and all.
+    If `top` has options where `base` has a name, they become options of that name. If `top` has another
+    name, it replaces the one of `base` together with its options.
     """
     merged = dict(base)
     for key, value in top.items():

@@ -10,7 +10,7 @@ from fedcap.records.run import Run
 
 Value = str | bool | int | float | None
 
-DIVERGED_NOTE = "† diverged: the model is no longer numbers."
+DIVERGED_NOTE = "† diverged: weights of honest clients became NaN or infinite."
 SUMMARY_COLUMNS = (
     "data set",
     "method",
@@ -64,7 +64,7 @@ def _text(value: Value) -> str:
 
 
 def markdown(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table: the first column to the left, the others to the right."""
+    """Return a Markdown table: the first column is aligned left, the others right."""
     rule = ["---", *["---:"] * (len(columns) - 1)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [columns, rule, *lines])
 
@@ -98,7 +98,7 @@ def _summary_row(run: Run) -> list[Value]:
 def _removed(run: Run) -> list[Value]:
     """Return how many attackers there are, and how many of them and of the honest clients were removed.
 
-    The last two are none where nobody looks for attackers; an unfinished run looks if it has limits.
+    The last two are none without detection; an unfinished run has detection if its records have limits.
     """
     attackers, removed = set(run.provenance.malicious), removals(run.rounds).keys()
     looks = run.result.fpr is not None if run.result else any(record.limits for record in run.rounds)

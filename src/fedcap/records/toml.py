@@ -14,7 +14,7 @@ from fedcap.registry import InputError
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:
-    """Read a TOML file; what is wrong with it is told in one line."""
+    """Read a TOML file; if that fails, raise an `InputError` of one line."""
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)

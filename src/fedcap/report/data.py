@@ -20,7 +20,7 @@ SHEET_COLUMNS = 12
 SHEET_ROWS = 20
 SHEET_CLASSES = 62
 CELL = 0.55
-"""Inches of a sample."""
+"""Width and height of a sample in the picture, in inches."""
 AXES_COLOURS = ("#1f6fb2", "#d9822b", "#3b8f5a")
 
 
@@ -60,7 +60,7 @@ def draw_partition(
 
 
 def draw_samples(name: str, clients: Sequence[Samples], classes: Sequence[str], path: Path) -> None:
-    """Draw a strip of samples of each class, from as many clients as have it; many classes stand abreast."""
+    """Draw a strip of samples of each class, from as many clients as have it; three strips a row if many."""
     shown = list(enumerate(classes))[:SHEET_CLASSES]
     abreast = 1 if len(shown) <= SHEET_ROWS else 3
     rows = -(-len(shown) // abreast)
@@ -101,7 +101,7 @@ def _side_by_side(images: Sequence[Tensor]) -> np.ndarray:
 
 
 def _draw_lines(axes: Axes, inputs: Sequence[Tensor], places: int) -> None:
-    """Draw inputs that are no images beside each other, a line for each channel."""
+    """Draw inputs that are not images, side by side, with a line for each channel."""
     for place, x in enumerate(inputs):
         lines = x.reshape(x.shape[0], -1) if x.ndim > 1 else x[None]
         across = place + 0.9 * torch.arange(lines.shape[1]) / lines.shape[1]

@@ -30,7 +30,7 @@ class Adversary:
 
     @property
     def idle(self) -> bool:
-        """Whether malicious clients need not train, since nobody looks at their honest update."""
+        """Whether malicious clients need not train, since the attack does not use their honest updates."""
         return self.attack is not None and not self.attack.uses_honest_updates
 
     def training_data(self, client: str, samples: Samples, classes: int) -> Samples:
@@ -48,7 +48,7 @@ class Adversary:
         server: Server,
         request: bool = False,
     ) -> tuple[Tensor, Realised | None]:
-        """Return the rows as sent, N×D, and what the attack came to; `models[rows]` is what each was sent."""
+        """Return the rows as sent, N×D, and measures of them; client n was sent `models[rows[n]]`."""
         malicious = torch.tensor([client in self.clients for client in clients], dtype=torch.bool)
         if self.attack is None or not malicious.any():
             return updates, None
@@ -72,7 +72,7 @@ class Adversary:
         return crafted.rows, measure_attack(crafted.rows, malicious)
 
     def on_the_wire(self, client: str, row: Tensor) -> object:
-        """Return what a client sends for its row: the row, unless it is malicious and sends rubbish."""
+        """Return what a client sends for its row: the row, unless an attack replaces it."""
         return row if self.attack is None or client not in self.clients else self.attack.wire(row)
 
     def claim(self, client: str, samples: int) -> int:

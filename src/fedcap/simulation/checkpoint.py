@@ -1,7 +1,7 @@
 """The observer that keeps a run on disk: its settings, provenance, rounds, checkpoints and result.
 
-A round's line is on disk before a checkpoint that includes it, so whatever moment a run was killed at, the
-checkpoint and the lines up to its round are whole; later lines are dropped and played again.
+A round's line is on disk before a checkpoint that includes it. So, whenever a run is killed, the checkpoint
+and the lines up to its round are complete; a resumed run drops later lines and plays their rounds again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Keeper:
         simulation.history[:] = self._directory.rounds()
 
     def _restore(self, simulation: Simulation) -> int:
-        """Load the last checkpoint, if there is one, and return how many rounds it has seen."""
+        """Load the last checkpoint, if there is one, and return how many rounds it covers."""
         if not self._directory.checkpoint.exists():
             return 0
         with safe_open(self._directory.checkpoint, framework="pt") as file:
@@ -80,11 +80,11 @@ def checkpoint(simulation: Simulation) -> bytes:
         name: tensor.detach().cpu().contiguous().clone() for name, tensor in simulation.tensors().items()
     }
     about = {"round": simulation.round, "layout": simulation.layout.digest()}
-    return save(plain, metadata={"run": json.dumps(about)})  # one entry: safetensors keeps no order
+    return save(plain, metadata={"run": json.dumps(about)})  # one entry: several would have no fixed order
 
 
 def provenance(simulation: Simulation) -> Provenance:
-    """Return what a run was made with."""
+    """Return the provenance of a run."""
     experiment = simulation.experiment
     return Provenance(
         versions={

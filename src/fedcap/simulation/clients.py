@@ -89,7 +89,7 @@ class Clients:
     ) -> dict[str, Performed]:
         """Test clients outside the round: on the model each would be sent, if served, and on its own.
 
-        A client has a model of its own if it has trained, or if nothing is shared: then the common start.
+        A client has its own model if it has trained. If nothing is shared, it starts with the common weights.
         """
         rows = dict(zip(served, dispatch.rows.tolist(), strict=True))
         jobs = [
@@ -107,7 +107,7 @@ class Clients:
         return dict(zip(clients, outcome.performed, strict=True))
 
     def _who_trains(self, clients: Sequence[str]) -> list[str]:
-        """Leave out attackers whose honest update nobody would look at."""
+        """Return the clients that train; attackers do not if the attack does not use their honest updates."""
         benign = [client for client in clients if client not in self._adversary]
         return benign if self._adversary.idle and benign else list(clients)
 

@@ -37,8 +37,8 @@ class Experiment(Setup):
     ) -> Result:
         """Run the experiment; with `out`, keep its records and checkpoints in that directory.
 
-        A directory in which this run was interrupted is gone on with; one in which it is finished has the
-        result already.
+        If the directory holds this run and it was interrupted, it is resumed; if it has finished, its result
+        is read and returned.
         """
         if crew is None:
             with make_crew(self.workers, self.device) as own:

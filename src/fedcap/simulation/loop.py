@@ -27,7 +27,7 @@ from fedcap.state import Tensors, owned, under
 from fedcap.training import Bench, Crew, Job, LocalData, Performed, fresh_network
 
 ROOT = "root set"
-"""Under this name the server trains on its own samples."""
+"""The client's name in the job by which the server trains on its own samples."""
 
 
 class Observer(Protocol):
@@ -44,7 +44,7 @@ class Observer(Protocol):
 
 
 class Simulation:
-    """A federation of simulated clients between two rounds, and the step from one to the next."""
+    """The state of a simulated federation between two rounds; `play` plays the next round."""
 
     def __init__(self, experiment: Setup, crew: Crew) -> None:
         self.experiment = experiment
@@ -100,7 +100,7 @@ class Simulation:
         return self.round >= self.experiment.rounds
 
     def result(self) -> Result:
-        """Return what the run came to."""
+        """Return the result of the run."""
         return summarise(self.history, self.names, self.malicious, self.method.detects)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -175,7 +175,7 @@ class Simulation:
             )
 
     def _uploads(self, serving: Serving, sent: Tensor, performed: dict[str, Performed]) -> list[Upload]:
-        """Return what the participants put on the wire; an attacker that did not train tells zeros."""
+        """Return what the participants send; an attacker that did not train sends zeros as extra numbers."""
         if not self.method.shares:
             return []
         nothing = (0.0,) * serving.extra
@@ -198,7 +198,7 @@ class Simulation:
         return work.update
 
     def _accuracy(self, performed: dict[str, Performed], number: int, watch: Stopwatch) -> Accuracy:
-        """Return the accuracy of all benign clients, in the round or out of it.
+        """Return the accuracy of all benign clients, whether they take part in the round or not.
 
         Those outside the round are given the model they would have received; whoever lacks one of the
         two models (removed, or not trained yet) is tested with the other.

@@ -1,4 +1,4 @@
-"""What is measured of a round: seconds by part, accuracy, what the attack came to."""
+"""What is measured of a round: seconds by part, accuracy, and the malicious rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stopwatch:
 
     @contextmanager
     def on(self, part: str) -> Iterator[None]:
-        """Count what happens inside to one part."""
+        """Add the seconds that the block takes to one part."""
         began = time.perf_counter()
         yield
         self.add(part, time.perf_counter() - began)
@@ -44,7 +44,7 @@ def mean_entropy(weights: Tensor | None) -> float | None:
 
 
 def measure_attack(sent: Tensor, malicious: Tensor) -> Realised | None:
-    """Return what an attack came to: the malicious rows against the mean of the others, if there are any."""
+    """Return the malicious rows' length, and cosine with the mean of the others; none without others."""
     if bool(malicious.all()):
         return None
     rows, mean = sent[malicious], sent[~malicious].mean(dim=0)

@@ -1,4 +1,4 @@
-"""From what a user gave to all settings: laid over what the data set suggests and the method's presets."""
+"""All settings of a run: what the user gave, over what the data set suggests and the method's presets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNLESS_GIVEN = {"dataset": {"name": "digits"}, "method": {"name": "fedcap"}, "at
 
 
 def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with names resolved and defaults filled in; what was given stands over them."""
+    """Return the settings with names resolved and defaults filled in for what was not given."""
     tables = {key: value for key, value in given.items() if key not in UNLESS_GIVEN or value is not None}
     if "dataset" in tables:
         tables["dataset"] = data.table(tables["dataset"])
@@ -41,7 +41,7 @@ def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain(error: ValidationError, known: Iterable[str]) -> str:
-    """Return what is wrong with the settings in one line; an unknown one with the nearest that there are."""
+    """Return what is wrong with the settings in one line; for an unknown one, suggest the nearest names."""
     first = error.errors()[0]
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         *place, key = (str(part) for part in first["loc"])

@@ -1,7 +1,7 @@
 """All settings of a run, checked, and the things they name, built.
 
 Things that have options of their own are written as a name, or as a table: `method={"name": "fedcap",
-"alpha": 5}`. What is not given is what the data set suggests, and the presets for the method on it.
+"alpha": 5}`. What is not given is taken from what the data set suggests and from the method's presets on it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedcap.simulation.resolving import resolve
 from fedcap.training import SGD
 
 COMPUTES = 2
-"""Goes up when the same settings give other results than before: part of every digest."""
+"""Increase this when the same settings give other results than before; it is part of every digest."""
 
 
 def _as_names(clients: Any) -> Any:
@@ -51,8 +51,8 @@ class Setup(BaseModel):
     malicious: Annotated[float, Field(ge=0)] = 0.3
     """Share of the clients that are malicious, if there is an attack."""
     assumed: Annotated[float, Field(ge=0, lt=0.5)] | None = None
-    """Share of the participants that the server assumes to be malicious; if not given, as many as there
-    are: `malicious` under an attack, none without. Rules that need a number M take it from this."""
+    """Share of the participants that the server assumes to be malicious; if not given, the true share:
+    `malicious` under an attack, 0 without. Rules that need a number M take it from this."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     rounds: Annotated[int, Field(ge=1)] = 100
     seed: Annotated[int, Field(ge=0)] = 0
@@ -70,7 +70,7 @@ class Setup(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Setup:
-        """Build every named thing once, so that a mistake is told before anything starts."""
+        """Build every named thing once, so that a mistake is an error before anything starts."""
         if self.malicious >= 0.5:
             raise InputError(
                 f"malicious share {self.malicious:g} refused: no defence can tell which side is honest"
@@ -102,7 +102,7 @@ class Setup(BaseModel):
 
     @property
     def _partition_choice(self) -> dict[str, Any]:
-        """The partition's name and options; options without a name belong to the usual one."""
+        """The partition's name and options; options without a name are for the data set's default one."""
         chosen, usual = self.source.partition, type(self.source).partition
         if isinstance(chosen, Mapping) and "name" not in chosen and usual is not None:
             return {**as_table(usual, "partition"), **chosen}
@@ -139,7 +139,7 @@ class Setup(BaseModel):
 
     @property
     def model_name(self) -> str:
-        """The network: as given, or the one made for the data set."""
+        """The network: as given, or the data set's default."""
         return models.registry.resolve(self.model or self.source.model)
 
     @property
@@ -200,10 +200,10 @@ class Setup(BaseModel):
         return _without_none(settings)
 
     def digest(self) -> str:
-        """Return a hash of everything that decides the result: the name of this run among all others.
+        """Return a hash of everything on which the result depends; it identifies the run.
 
-        It covers the settings, the content of the data (not where it lies), the code of things of one's own
-        (`module:name`), and the version of what is computed. It does not cover the number of workers.
+        It covers the settings, the content of the data (not where it lies), the user's own code
+        (`module:name`), and `COMPUTES`. It does not cover the number of workers.
         """
         settings = self.settings()
         settings["dataset"].pop("path", None)

@@ -22,7 +22,7 @@ class ClientStore(Stateful, Protocol):
         """Return what a client keeps, none if it has not trained yet."""
 
     def put(self, client: str, kept: Tensors) -> None:
-        """Keep a copy of this for a client, in the place of what it had."""
+        """Store a copy of `kept` for a client, in place of what it kept before."""
 
     def __iter__(self) -> Iterator[str]:
         """Go through the clients that have something here."""
@@ -40,7 +40,7 @@ class MemoryStore:
         return self._kept.get(client)
 
     def put(self, client: str, kept: Tensors) -> None:
-        """Keep a copy of this for a client, in the place of what it had."""
+        """Store a copy of `kept` for a client, in place of what it kept before."""
         mine = self._kept.get(client)
         if mine is None:
             self._kept[client] = {name: tensor.detach().clone() for name, tensor in kept.items()}

@@ -80,10 +80,10 @@ class Bench:
     """Weights of a model, D."""
     device: str = "cpu"
     _networks: list[Network] = field(default_factory=list, init=False, repr=False, compare=False)
-    """Made when first needed. The first one is for tests alone, so that these change no learner's weights."""
+    """Built when first needed. The first is for testing only, so that tests change no learner's weights."""
 
     def perform(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Work:
-        """Do one job for a client that has received k×D models and keeps `kept`; both stay as they are."""
+        """Do one job for a client that has received k×D models and keeps `kept`; neither is changed."""
         began = time.perf_counter()
         shared = self._shared_correct(job, data, received, kept) if job.evaluate else None
         tested = time.perf_counter()
@@ -107,7 +107,7 @@ class Bench:
         return Work(performed, made.update, made.kept if job.kind == "train" else None)
 
     def _made(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Trained | None:
-        """Train, or make a request, after which the client keeps what it kept; none for "evaluate"."""
+        """Return what training or a request made, none for "evaluate"; a request leaves `kept` as it is."""
         if job.kind == "evaluate":
             return None
         with self._client(job, data) as client:
@@ -127,7 +127,7 @@ class Bench:
 
     @contextmanager
     def _client(self, job: Job, data: LocalData) -> Iterator[LocalClient]:
-        """Give a client to work with, which has a generator and a global random state of its own."""
+        """Yield a client with a generator of its own; torch's global random state is seeded and restored."""
         seed = derived_seed(self.seed, job.kind, job.round, job.client)
         with torch.random.fork_rng():  # for modules that draw from the global state: dropout
             torch.manual_seed(seed)

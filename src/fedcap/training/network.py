@@ -29,7 +29,7 @@ class Slot:
     stop: int
 
     def of(self, vector: Tensor) -> Tensor:
-        """Return this tensor as a view of the vector, where kernels of images have their channels last."""
+        """Return this tensor as a view of the vector; a tensor of 4 dimensions lies there channels last."""
         part = vector[self.start : self.stop]
         if len(self.shape) != 4:
             return part.view(self.shape)
@@ -103,7 +103,7 @@ class Network:
         self._chains: dict[torch.Size, Chain | None] = {}
 
     def load(self, weights: Tensor) -> None:
-        """Take on the given weights, and set counters, which are not in the vector, to their first values."""
+        """Copy the given weights in; reset counters, which are not in the vector, to their first values."""
         self.weights.copy_(weights)
         for buffer, value in self._counters:
             buffer.copy_(value)
@@ -115,7 +115,7 @@ class Network:
         return self.gradient
 
     def cross_entropy_gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient of the mean cross-entropy of a batch, by hand if the network is a chain."""
+        """Return the gradient of the mean cross-entropy of a batch, without autograd if it is a chain."""
         if x.shape not in self._chains:
             plain = self.weights.device.type == x.device.type == "cpu" and x.dtype == torch.float32
             self._chains[x.shape] = chain_of(self.module, x.shape, self._place) if plain else None

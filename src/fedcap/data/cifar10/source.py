@@ -1,6 +1,6 @@
 """CIFAR-10 as a data set, in FedCAP's set-up: 20 clients with 300 images of two classes each.
 
-Some of the six batches are enough.
+It also works with only some of the six batches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every partition is: options, a call that deals samples out to clients, and names for the clients.
 
-A partition that cannot be met raises an `InputError` that says how many samples are missing.
+If there are too few samples for it, it raises an `InputError` that says how many are missing.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Natural(Partition):
     def __call__(
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
     ) -> list[Tensor]:
-        """Give each owner its samples, at most `samples`; if there are fewer clients, draw the owners."""
+        """Give each owner its samples, at most `samples`; of more owners than `clients`, draw so many."""
         there, sizes = self.owners.unique(return_counts=True)
         if clients > len(there):
             raise InputError(

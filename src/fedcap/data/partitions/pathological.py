@@ -42,7 +42,7 @@ class Pathological(Partition):
     def _assign(self, classes: int, clients: int, generator: torch.Generator) -> list[list[int]]:
         """Give each client, at random, classes among those that the fewest clients have so far.
 
-        So the numbers of clients that two classes have differ by at most one.
+        So any two classes differ by at most one in how many clients have them.
         """
         if self.classes_per_client > classes:
             raise InputError(f"{self.classes_per_client} classes per client, but there are only {classes}")

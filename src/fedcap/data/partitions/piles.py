@@ -1,4 +1,4 @@
-"""Samples sorted by class into shuffled piles, and the small sums that several partitions need."""
+"""Samples sorted by class into shuffled piles, and small helpers that several partitions share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def capped(shares: Sequence[Tensor], samples: int | None, generator: torch.Generator) -> list[Tensor]:
-    """Return the shares, each cut to a random choice of `samples` if it has more and a number is given."""
+    """Return the shares, each cut to at most `samples` at random; uncut if `samples` is `None`."""
     if samples is None:
         return list(shares)
     return [shuffled(share, generator)[:samples] for share in shares]

@@ -82,7 +82,7 @@ def _has_hooks(layer: nn.Module) -> bool:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether there is a layer by hand that does exactly the same; a subclass may do something else."""
+    """Whether `chain.layers` has a layer that does exactly the same; a subclass may do something else."""
     if _has_hooks(layer):
         return False
     if type(layer) is nn.Conv2d:

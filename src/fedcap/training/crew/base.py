@@ -27,7 +27,7 @@ class Outcome:
     updates: Tensor
     """J×D; the row of a job that makes no update is zeros."""
     keeps: list[Tensors]
-    """What each job's client keeps; for a job that does not train, the very tensors that came in."""
+    """What each job's client keeps; for a job that does not train, the same tensors as before."""
     performed: list[Performed]
 
 

@@ -86,7 +86,7 @@ class Matrices(NamedTuple):
     updates: Tensor
     """J×D."""
     after: Tensor
-    """J×P: what each client keeps after its job; apart from `before`, so that a job can be done again."""
+    """J×P: what each client keeps after its job. `before` is not overwritten, so a job can be done again."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Buffers:
 
 @dataclass(frozen=True)
 class Order:
-    """To a worker: do this job, with this row of the matrices, which is packed like this."""
+    """To a worker: do this job with this row of the matrices; `packing` says what is where in the row."""
 
     row: int
     job: Job

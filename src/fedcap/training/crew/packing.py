@@ -52,7 +52,7 @@ class Packing:
             place.copy_(kept[name])
 
     def store(self, work: Work, update: Tensor, kept: Tensor) -> None:
-        """Copy what a job made into its two rows; an update that it did not make is zeros."""
+        """Copy what a job made into its two rows; if it made no update, that row is set to zeros."""
         if work.update is None:
             update.zero_()
         else:

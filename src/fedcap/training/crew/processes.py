@@ -46,7 +46,7 @@ class Worker:
                 [sys.executable, "-P", "-m", "fedcap.training.crew.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # what a user's own code prints must not get between our own output
+                stdout=2,  # stderr: what a user's code prints must not mix with our output
                 env={**os.environ, **threads, "PYTHONPATH": path},
             )
         self.pipe = Connection(ours.detach())
@@ -54,7 +54,7 @@ class Worker:
         """The job that it is doing."""
 
     def send(self, message: Opening | Buffers | Order) -> None:
-        """Send a message; that a worker is dead is seen when its answer is read."""
+        """Send a message; a dead worker is noticed only when its answer is read."""
         with suppress(ConnectionError):
             self.pipe.send(message)
 
@@ -67,7 +67,7 @@ class Worker:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Block Ctrl-C; a process started meanwhile inherits this, and so never sees one, not even at start."""
+    """Block Ctrl-C (SIGINT); a process started meanwhile inherits the block, so it is never interrupted."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -121,7 +121,7 @@ class ProcessCrew(Crew):
         return Outcome(matrices.updates[:count], after, performed)
 
     def _reserve(self, models: int, jobs: int, width: int) -> Matrices:
-        """Return shared matrices with room for a batch; the workers learn of them when they are new."""
+        """Return shared matrices with room for a batch; workers are sent the handles of new ones."""
         old = self._matrices
         there = (1, 0, 0) if old is None else (len(old.models), *old.after.shape)
         models, jobs, width = (max(pair) for pair in zip((models, jobs, width), there, strict=True))
@@ -162,7 +162,7 @@ class ProcessCrew(Crew):
             worker.send(worker.order)
 
     def _replace(self, dead: Worker, order: Order, deaths: int) -> Worker:
-        """Return a new worker in place of one that died of an order; give up if too many have."""
+        """Return a new worker in place of one that died during an order; raise if too many died of it."""
         code = dead.stop()
         if deaths > DEATHS_FORGIVEN:
             raise WorkerError(
@@ -190,7 +190,7 @@ class ProcessCrew(Crew):
 
 
 def _answer(worker: Worker, order: Order) -> Performed:
-    """Return what a worker found."""
+    """Return what a worker found; raise `WorkerError` if its job failed."""
     answer: Performed | Failure = worker.pipe.recv()
     if isinstance(answer, Failure):
         raise WorkerError(f"client {order.job.client}: {answer.reason}") from RuntimeError(answer.where)

@@ -1,6 +1,6 @@
 """Tensors that several processes can map, in memory files without a name.
 
-The kernel frees the memory once its descriptor is closed and no process maps it, however these ended.
+The kernel frees the memory once its descriptor is closed and no process maps it, even if they were killed.
 """
 
 from __future__ import annotations

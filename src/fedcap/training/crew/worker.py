@@ -1,6 +1,6 @@
 """A worker process: takes orders from its pipe, does them on one thread, and ends when the pipe is closed.
 
-It is started with Ctrl-C held back: that is for the parent to handle, which then closes the pipe.
+It is started with Ctrl-C (SIGINT) blocked: the parent handles that, and then closes the pipe.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Desk:
             self._data = message.data()
             self._bench = pickle.loads(message.bench)
         except Exception as error:
-            hint = "what a script defines itself must be in a module of its own, or --workers 1"
+            hint = "move what the script defines into a module of its own, or use --workers 1"
             self._broken = f"a worker cannot load the experiment ({error}): {hint}"
 
     def take(self, message: Buffers) -> None:
-        """Map the matrices; if their memory is gone already, newer ones are on their way."""
+        """Map the matrices; if their memory is freed already, a message with newer ones follows."""
         self._matrices = None
         with suppress(OSError, RuntimeError):
             self._matrices = message.open()
