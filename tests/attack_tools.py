@@ -44,3 +44,17 @@ class Inputs(Attack):
 
     def craft(self, view: View) -> Tensor:
         return view.updates[view.malicious]
+
+
+@dataclass(frozen=True)
+class Writing(Attack):
+    """Writes over everything it is shown but its own rows."""
+
+    def craft(self, view: View) -> Tensor:
+        rows = view.updates[view.malicious]
+        for participant in range(len(view.clients)):
+            view.received(participant).fill_(9)
+        view.server.reference.fill_(9)
+        if view.server.models is not None:
+            view.server.models.fill_(9)
+        return rows

@@ -73,7 +73,8 @@ def test_the_rule_is_a_flag_and_its_options_are_settings(
     code, _, err = call(capsys, "run", *flags, "--out", "x", *QUICK)
     assert (code, err) == (0, "")
     config = tomllib.loads(Path("x/config.toml").read_text())
-    assert config["method"]["rule"] == {"name": "bucketing", "rule": "rfa"}
+    assert config["method"]["rule"]["name"] == "bucketing"
+    assert config["method"]["rule"]["rule"]["name"] == "geometric-median"
     code, _, _ = call(capsys, "run", "--resume", "x", "--json")
     assert code == 0
     code, _, _ = call(capsys, "run", "--method", method, "--rule", "median", "--out", "y", *QUICK)

@@ -18,7 +18,7 @@ from fedcap import detection, methods
 from fedcap.detection import Detector, Judge, Look, Score, make_judge, recall, remember
 from fedcap.detection.strikes import Strikes
 from fedcap.matrices import Rows
-from fedcap.methods.base import Uploads
+from fedcap.methods.base import Judged, Uploads
 from fedcap.records import read
 from fedcap.registry import InputError
 from fedcap.state import Tensors
@@ -69,18 +69,17 @@ def test_rows_are_finite_by_their_numbers_or_if_models_were_recovered_by_their_l
 # --- Scores and reasons
 
 
-def test_a_score_accuses_whoever_is_over_the_limit_or_no_number():
+def test_a_score_accuses_whoever_is_over_the_limit():
     score = Score("norm", torch.tensor([0.0, 9.999, 10.0, 10.001, math.inf, math.nan]), 10.0)
-    assert score.accused.tolist() == [False, False, False, True, True, True]
-    unlimited = Score("norm", torch.tensor([1e30, math.inf, math.nan]), math.inf)
-    assert unlimited.accused.tolist() == [False, True, True]
+    assert score.accused.tolist() == [False, False, False, True, True, False]
 
 
 def test_a_reason_names_the_score_its_value_its_limit_and_says_it():
     reason = Score("norm", torch.tensor([1.0, 12.3456]), 10.0).reason(1)
     assert (reason.score, reason.limit, reason.sentence) == ("norm", 10.0, "norm 12.35 over 10")
     assert reason.value == pytest.approx(12.3456)
-    assert Score("norm", torch.tensor([math.nan]), 10.0).reason(0).sentence == "not finite"
+    with pytest.raises(InputError, match="'norm': its sentence cannot be filled in"):
+        Score("norm", torch.tensor([1.0]), 10.0, "{length} is too long")
 
 
 def test_the_papers_detector_is_the_length_against_a_fixed_limit():
@@ -157,6 +156,58 @@ def test_without_detectors_there_is_no_judge():
     assert not methods.make("fedcap", detect=False).detects
 
 
+@dataclass(frozen=True)
+class OverTheMedian(Detector):
+    """How much longer than the median; the shape, the name and the limit are what a test wants."""
+
+    name: str = "over"
+    cut: int = 0
+
+    def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
+        values = look.norms / look.norms.median()
+        return [Score(self.name, values[: len(values) - self.cut], 2.0)], memory
+
+
+def test_one_row_of_nan_does_not_turn_the_defence_round():
+    judge = Judge({"over": OverTheMedian()}, Strikes())
+    rows = torch.tensor([[1.0, 0.0], [math.nan, 0.0], [1.1, 0.0], [9.0, 0.0]])
+    verdict, _ = judge(look_of(rows), judge.start())
+    assert {client: reason.sentence for client, reason in verdict.removed.items()} == {
+        11: "not finite",
+        13: "over 8.182 over 2",
+    }
+    assert math.isnan(verdict.scores[0].values[1])
+    assert verdict.scores[0].values[[0, 2, 3]].tolist() == pytest.approx([1 / 1.1, 1, 9 / 1.1])
+
+
+def test_a_score_that_is_no_number_accuses_nobody_and_is_noted():
+    judge = Judge({"over": OverTheMedian()}, Strikes())
+    verdict, _ = judge(of_lengths(0, 0, 0), judge.start())
+    assert verdict.removed == {}
+    assert list(verdict.notes) == ["score 'over' is no number for 3 of 3 clients: they are not judged by it"]
+
+
+def test_an_empty_round_reaches_no_detector_and_keeps_its_memory():
+    judge = Judge({"sum": Sum()}, Strikes())
+    _, memory = judge(of_lengths(1, 2), judge.start())
+    verdict, after = judge(look_of(torch.empty(0, 2)), memory)
+    assert (verdict.removed, list(verdict.scores)) == ({}, [])
+    assert after["sum.total"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("detectors", "said"),
+    [
+        ({"a": OverTheMedian(cut=1)}, r"detector 'a' gives \[2\] values of 'over' for 3 clients"),
+        ({"a": OverTheMedian(), "b": OverTheMedian()}, "detector 'b' gives a second score called 'over'"),
+    ],
+)
+def test_what_a_detector_returns_is_checked(detectors: dict[str, Detector], said: str):
+    judge = Judge(detectors, Strikes())
+    with pytest.raises(InputError, match=said):
+        judge(of_lengths(1, 2, 3), judge.start())
+
+
 # --- Every method can have a detector
 
 
@@ -193,6 +244,24 @@ def test_an_upload_of_a_suspect_does_not_count_in_its_round():
     assert found.verdict.removed == {}
     assert found.refused == {1: "norm 100 over 10"}
     assert found.state.model.tolist() == [2, 1]
+
+
+def test_suspicion_does_not_lower_the_number_of_malicious_rows_that_is_assumed():
+    options = {"detectors": "norm", "rule": "krum"}
+    state = methods.make("fedavg").start(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
+    rows = torch.tensor([[1.0, 1.0], [100.0, 0.0], [3.0, 1.0], [math.nan, 0.0], [2.0, 2.0]])
+    seen = []
+    for strikes in (3, 1):
+        method = methods.make("fedavg", **options, policy={"name": "strikes", "strikes": strikes})
+        uploads = Uploads(torch.arange(5), rows, torch.ones(5), malicious=2)
+        dispatch = method.dispatch(state, uploads.ids, {})
+        look = method.look(state, dispatch, uploads)
+        verdict, _ = method.judge(look, method.judge.start())
+        out = torch.tensor([*verdict.removed, *verdict.suspected])
+        removed = torch.tensor(list(verdict.removed), dtype=torch.long)
+        judged = Judged(dispatch, uploads, look, ~torch.isin(look.ids, out), removed)
+        seen.append(judged.staying.malicious)
+    assert seen == [1, 0]  # the row of NaN in both; the long one only once it is removed
 
 
 def test_memory_is_kept_over_a_killed_run(tmp_path: Path):

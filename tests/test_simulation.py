@@ -287,9 +287,10 @@ def test_outsiders_are_tested_with_what_they_would_have_received() -> None:
     asked = before.asks(outside)
     updates = simulation._clients.requests(asked, before.request_start, 2)
     requests = [Upload(k, 2, row, 1) for k, row in zip(asked, updates, strict=True)]
-    served, dispatch, faults = before.models_for(outside, requests)
-    assert faults == {}
-    found = simulation._clients.test(outside, served, dispatch, 2)
+    before.round = 2
+    offer = before.models_for(outside, requests)
+    assert offer.refused == {}
+    found = simulation._clients.test(outside, offer, 2)
     accuracy = record.accuracy
     assert accuracy is not None
     for client, done in found.items():
@@ -342,3 +343,13 @@ def test_the_digest_names_what_decides_a_result_and_nothing_else() -> None:
         small(attack={"name": "ipm", "epsilon": 3}),
     ]
     assert len({mine, *(other.digest() for other in others)}) == 1 + len(others)
+
+
+def test_the_digest_does_not_depend_on_how_things_are_spelled() -> None:
+    rules = ("median", "Median", {"name": "median"})
+    assert len({small(method={"name": "fedavg", "rule": rule}).digest() for rule in rules}) == 1
+    detectors = ("norm", ["norm"], [{"name": "NORM"}], [{"name": "norm", "limit": 6.0}])
+    assert len({small(method={"name": "fedcap", "detectors": names}).digest() for names in detectors}) == 1
+    policies = ("strikes", {"name": "strikes", "strikes": 1})
+    assert len({small(method={"name": "fedavg", "policy": policy}).digest() for policy in policies}) == 1
+    assert small(malicious=0.1).digest() == small(malicious=0.2).digest()  # nobody attacks

@@ -50,12 +50,9 @@ class View:
     """Whether these are newcomers' requests rather than the round's updates."""
     clients: tuple[str, ...] = ()
     """N: who they are."""
-    models: Tensor | None = None
-    """R×D: the models that were sent."""
-    rows: Tensor | None = None
-    """N×k: which of the models each participant was sent."""
     memory: Tensors = field(default_factory=dict)
-    """What the attack remembers of earlier rounds."""
+    """What the attack remembers of earlier rounds; it lies on the CPU."""
+    look_at_received: Callable[[int], Tensor] | None = None
     look_at_server: Callable[[], ServerView] = ServerView
 
     @property
@@ -70,9 +67,9 @@ class View:
 
     def received(self, participant: int) -> Tensor:
         """Return the models that a participant, by its row, was sent, k×D."""
-        if self.models is None or self.rows is None:
+        if self.look_at_received is None:
             raise ValueError("this view does not say what was sent: it was made from updates alone")
-        return self.models[self.rows[participant].to(self.models.device)]
+        return self.look_at_received(participant)
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ class Attack(ABC):
             return Crafted(sent, view.memory)
         found = self.craft(view)
         crafted = found if isinstance(found, Crafted) else Crafted(found, view.memory)
-        sent[view.malicious] = crafted.rows.to(sent.dtype)
+        sent[view.malicious] = crafted.rows.to(sent)
         return Crafted(sent, crafted.memory)
 
     def __call__(

@@ -19,6 +19,7 @@ def list_(as_json: AsJson = False) -> None:
         "attacks": attacks.registry,
         "aggregators": aggregators.registry,
         "detectors": detection.registry,
+        "policies": detection.policies,
         "data sets": data.registry,
         "partitions": partitions.registry,
         "models": models.registry,

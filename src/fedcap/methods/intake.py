@@ -1,8 +1,8 @@
-"""How uploads are checked: what clients send, in whatever form, becomes a matrix of the right shape and type.
+"""The server's front door: what clients send, in whatever form, becomes a matrix the methods can trust.
 
-A row that is no vector of D real numbers, or that answers another round, is refused, with a reason; an
-absurdly large sample count is cut down. Whether the numbers themselves are finite or plausible is
-for the method and its detectors to judge.
+A row that is no vector of D real numbers, or that answers another round, is refused, with a reason; the
+claim to an absurd number of samples is bounded. Whether the numbers themselves are finite or plausible is
+for the method and its detectors to judge. Nothing that is sent can raise an error here.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ from torch import Tensor
 from fedcap.methods.base import Uploads
 
 MEDIANS_BELIEVED = 10
-"""Sample counts are the clients' own claims. A count is cut down to this many times the median count, or to
-less if otherwise the assumed number of malicious clients could together outweigh the honest ones."""
+"""Sample counts are self-reported: one of more than this many medians is cut down to that, and further
+if need be, so that the malicious, as many as are assumed, cannot outweigh the honest together."""
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+TENSORS = (Tensor, torch.nn.Parameter)
+"""What counts as a tensor; other kinds may do anything when they are touched."""
 LARGEST_CLAIM = 1e18
-"""A larger claim is taken as this one: Python's integers can be too large for a float."""
+"""Python's integers have no end; a claim beyond this one is taken as this."""
+NAMELESS = "(no name)"
+"""Under this name stands what came from nobody that can be named."""
 
 
 @dataclass(frozen=True)
 class Upload:
     """What one client sent, unchecked."""
 
-    client: str
+    client: object
+    """Who sent it, a string."""
     round: object
     """The number of the round that it answers."""
     update: object
@@ -52,11 +57,15 @@ class Expected:
 
 @dataclass(frozen=True)
 class Admission:
-    """The admitted uploads, who was refused, and whose sample count was cut down, with reasons."""
+    """What was let in, and what was not or not as it came."""
 
     uploads: Uploads
     refused: dict[str, str]
+    """Whose upload does not count, and why."""
+    ignored: tuple[tuple[str, str], ...]
+    """What came besides an upload that counts, as (client, why): late, repeated."""
     bounded: dict[str, str]
+    """Whose claim was cut down, and how."""
 
 
 def admit(
@@ -64,93 +73,103 @@ def admit(
 ) -> Admission:
     """Turn what clients sent into uploads, sorted by their rows in the roster.
 
-    Only clients that were invited to the round count (a removed client, say, is refused), each with its
-    first upload. An answer to another round is refused, and does not count as the client's first upload.
+    Only those invited to the round count, whoever else may call (a removed client come back), and each
+    only once; an answer to another round counts for nothing, and does not use up the right one.
     """
-    refused: dict[str, str] = {}
-    good: dict[str, Upload] = {}
-    heard: set[str] = set()
-    for upload in received:
-        client = upload.client
-        fault = _fault_of_sender(upload, expected)
-        if fault is None and client in heard:
-            fault = "sent more than once: only the first was looked at"
-        elif fault is None:
-            heard.add(client)
-            fault = _fault_of_update(upload.update, expected.size) or _fault_of_rest(upload, expected.extra)
+    first, faults = _first_answers(received, expected)
+    updates = torch.empty(len(first), expected.size, device=device)
+    extras = torch.empty(len(first), expected.extra)
+    claims: dict[str, float] = {}
+    for client, upload in first.items():
+        at = len(claims)
+        try:
+            fault = _fault_of(upload, expected)
+            if fault is None:
+                updates[at].copy_(upload.update.detach())  # type: ignore[attr-defined]
+                if expected.extra:
+                    extras[at].copy_(upload.extra.detach())  # type: ignore[attr-defined]
+                claims[client] = float(min(upload.samples, LARGEST_CLAIM))  # type: ignore[call-overload]
+        except Exception as error:  # an object that raises when it is looked at
+            fault = f"cannot be read ({type(error).__name__})"
         if fault is not None:
-            refused.setdefault(client, fault)
-        elif client not in good:
-            good[client] = upload
-    ordered = sorted(good.values(), key=lambda upload: expected.rows[upload.client])
-    claims = torch.tensor([_claim(upload) for upload in ordered], dtype=torch.float64)
-    limit = _largest_believed(claims, malicious) if ordered else 0.0
-    bounded = {
-        upload.client: f"claims {claim:.0f} samples, counted as {limit:.0f}"
-        for upload, claim in zip(ordered, claims.tolist(), strict=True)
-        if claim > limit
-    }
-    updates = torch.empty(len(ordered), expected.size, device=device)
-    for row, upload in zip(updates, ordered, strict=True):
-        row.copy_(upload.update.detach())  # type: ignore[attr-defined]
+            faults.insert(0, (client, fault))
+    count = len(claims)
+    samples = torch.tensor(list(claims.values()), dtype=torch.float64)
+    limit = _largest_believed(samples, malicious) if count else 0.0
     uploads = Uploads(
-        torch.tensor([expected.rows[upload.client] for upload in ordered], dtype=torch.long),
-        updates,
-        claims.clamp_max(limit),
+        torch.tensor([expected.rows[client] for client in claims], dtype=torch.long),
+        updates[:count],
+        samples.clamp_max(limit),
         malicious,
-        extra=_extras(ordered, device) if expected.extra and ordered else None,
+        extra=extras[:count].to(device) if expected.extra and count else None,
         round=expected.round,
     )
-    return Admission(uploads, refused, bounded)
+    refused: dict[str, str] = {}
+    for client, why in faults:
+        if client not in claims:
+            refused.setdefault(client, why)
+    bounded = {
+        client: f"claims {claim:.0f} samples, counted as {limit:.0f}"
+        for client, claim in claims.items()
+        if claim > limit
+    }
+    return Admission(uploads, refused, tuple(fault for fault in faults if fault[0] in claims), bounded)
 
 
-def _fault_of_sender(upload: Upload, expected: Expected) -> str | None:
-    """Return why an upload does not belong to this round; none if it does."""
-    if upload.client not in expected.rows:
-        return "was not asked to take part"
-    if type(upload.round) is not int or upload.round != expected.round:
-        return f"answers round {upload.round!r:.20}, this is round {expected.round}"
-    return None
+def _first_answers(
+    received: Sequence[Upload], expected: Expected
+) -> tuple[dict[str, Upload], list[tuple[str, str]]]:
+    """Return each invited client's first answer to this round, by row, and what is wrong with the rest."""
+    first: dict[str, Upload] = {}
+    faults: list[tuple[str, str]] = []
+    for upload in received:
+        client = upload.client if isinstance(upload, Upload) else None
+        if type(client) is not str:
+            faults.append((NAMELESS, "does not say who sent it"))
+        elif client not in expected.rows:
+            faults.append((client, "was not asked to take part"))
+        elif type(upload.round) is not int or upload.round != expected.round:
+            faults.append((client, f"answers {_which(upload.round)}, this is round {expected.round}"))
+        elif client in first:
+            faults.append((client, "sent more than once: only the first was looked at"))
+        else:
+            first[client] = upload
+    return dict(sorted(first.items(), key=lambda item: expected.rows[item[0]])), faults
 
 
-def _fault_of_update(update: object, size: int) -> str | None:
-    if not isinstance(update, Tensor):
-        return f"not a tensor but {type(update).__name__}"
-    if update.dtype not in FLOATS:
-        return f"dtype {str(update.dtype).removeprefix('torch.')}, not floating point"
-    if update.shape != (size,):
-        return f"shape {list(update.shape)}, not [{size}]"
-    if update.layout != torch.strided or update.is_meta:
-        return "not a dense tensor of numbers"
-    return None
+def _which(number: object) -> str:
+    return f"round {number}" if type(number) is int and abs(number) < 10**9 else "no round that there is"
 
 
-def _fault_of_rest(upload: Upload, extra: int) -> str | None:
+def _fault_of(upload: Upload, expected: Expected) -> str | None:
+    """Return what is wrong with what was sent, if anything is."""
+    fault = _fault_of_vector(upload.update, expected.size)
+    if fault is not None:
+        return fault
     samples = upload.samples
     if isinstance(samples, bool) or not isinstance(samples, int | float | np.integer):
         return f"sample count is {type(samples).__name__}, not a number"
     if not 1 <= samples < math.inf:
         return "claims a sample count that is not positive and finite"
-    if extra and not _is_finite_vector(upload.extra, extra):
-        return f"extra is not {extra} finite numbers"
+    if expected.extra and (
+        _fault_of_vector(upload.extra, expected.extra) or not bool(upload.extra.isfinite().all())  # type: ignore[attr-defined]
+    ):
+        return f"extra is not {expected.extra} finite numbers"
     return None
 
 
-def _is_finite_vector(value: object, size: int) -> bool:
-    return (
-        isinstance(value, Tensor)
-        and value.is_floating_point()
-        and value.shape == (size,)
-        and bool(value.isfinite().all())
-    )
-
-
-def _claim(upload: Upload) -> float:
-    return float(min(upload.samples, LARGEST_CLAIM))  # type: ignore[call-overload]
-
-
-def _extras(uploads: Sequence[Upload], device: torch.device | str) -> Tensor:
-    return torch.stack([upload.extra for upload in uploads]).to(device)  # type: ignore[misc]
+def _fault_of_vector(vector: object, size: int) -> str | None:
+    if not isinstance(vector, Tensor):
+        return f"not a tensor but {type(vector).__name__}"
+    if type(vector) not in TENSORS or vector.is_nested:
+        return "not a dense tensor of numbers"
+    if vector.dtype not in FLOATS:
+        return f"dtype {str(vector.dtype).removeprefix('torch.')}, not floating point"
+    if vector.layout != torch.strided or vector.is_meta:
+        return "not a dense tensor of numbers"
+    if vector.shape != (size,):
+        return f"shape {list(vector.shape)}, not [{size}]"
+    return None
 
 
 def _largest_believed(claims: Tensor, malicious: int) -> float:

@@ -52,16 +52,21 @@ class Roster:
         return self._names[row]
 
     def rows(self, clients: Sequence[str]) -> Tensor:
-        """Return the rows of several clients, in the order given."""
-        return torch.tensor([self.row(client) for client in clients], dtype=torch.long)
+        """Return the rows of several clients, in the order given.
+
+        Those who are not enrolled get rows that nobody has, in that order; they do not keep them.
+        """
+        free = iter(range(len(self), len(self) + len(clients)))
+        rows = [self._rows[client] if client in self._rows else next(free) for client in clients]
+        return torch.tensor(rows, dtype=torch.long)
 
     def names(self, rows: Iterable[int]) -> list[str]:
         """Return the identities behind several rows, in the order given."""
         return [self._names[row] for row in rows]
 
     def sorted(self, clients: Iterable[str]) -> list[str]:
-        """Return the clients in the order of their rows."""
-        return sorted(clients, key=self.row)
+        """Return the clients in the order of their rows; those not enrolled come last, by name."""
+        return sorted(clients, key=lambda client: (self._rows.get(client, len(self)), client))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the identities, to be written to disk."""

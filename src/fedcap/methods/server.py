@@ -4,7 +4,7 @@ It holds the state, knows its round, remembers who was removed, and lets nothing
 simulation drives it with workers of this machine, a federation with machines elsewhere. A round is
 
     opening = server.open(clients)         who takes part, and which newcomers first send a request
-    serving = server.serve(requests)       which models go to whom, and what else clients are asked for
+    serving = server.serve(requests)       which models go to whom, and what else is asked for
     closing = server.close(uploads)        who was refused or removed, and why
 
 Clients are identities here; inside, methods know them by their rows in the roster.
@@ -13,7 +13,7 @@ Clients are identities here; inside, methods know them by their rows in the rost
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -21,59 +21,17 @@ from torch import Tensor
 
 from fedcap.detection import Reason
 from fedcap.matrices import finite_rows
-from fedcap.methods.base import Dispatch, Method
+from fedcap.methods.base import Method
 from fedcap.methods.conclude import Conclusion, conclude
 from fedcap.methods.intake import Admission, Expected, Upload, admit
 from fedcap.methods.roster import Roster
+from fedcap.methods.rounds import Closing, Offer, Opening, Serving
 from fedcap.randomness import derive
-from fedcap.state import Tensors, owned, under
+from fedcap.state import Tensors, names_to_tensor, owned, tensor_to_names, under
 from fedcap.training import Layout
 
-
-@dataclass(frozen=True)
-class Opening:
-    """A round that begins."""
-
-    round: int
-    clients: tuple[str, ...]
-    """Who takes part, in the order of the roster."""
-    asked: tuple[str, ...]
-    """Who of them must send a request before there can be a model for them."""
-    start: Tensor | None
-    """D: the model from which those asked train their request."""
-
-
-@dataclass(frozen=True)
-class Serving:
-    """What goes to the participants of a round."""
-
-    round: int
-    clients: tuple[str, ...]
-    """Who is served, in the order of the dispatch's rows."""
-    dispatch: Dispatch
-    refused: Mapping[str, str]
-    """Who is not served, since its request could not be used, and why."""
-    extra: int
-    """How many numbers each client is asked for besides its update."""
-
-
-@dataclass(frozen=True)
-class Closing:
-    """What the server found at the end of a round."""
-
-    round: int
-    scores: Mapping[str, Mapping[str, float]]
-    """Every score's name, and each client's value; `norm` is always there."""
-    limits: Mapping[str, float]
-    """The limit of each score that has one."""
-    removed: Mapping[str, Reason]
-    """Who is out for good, and why."""
-    refused: Mapping[str, str]
-    """Whose upload did not count this round, and why."""
-    bounded: Mapping[str, str]
-    """Whose claims were cut down, and how."""
-    notes: Sequence[str]
-    """Where the server had to depart from the settings: a smaller M, another rule."""
+BY_HAND = "by hand"
+"""The score that stands for somebody's decision."""
 
 
 class Server:
@@ -91,9 +49,10 @@ class Server:
         self.method = method
         self.roster = Roster(clients)
         self.round = 0
-        """How many rounds have been closed."""
-        self.removed: set[str] = set()
-        self._state: Any = method.start(weights, layout)
+        """The number of the round under way, or of the last one; 0 before the first."""
+        self.removed: dict[str, Reason] = {}
+        """Who is out for good, and why."""
+        self._state: Any = method.start(weights.clone(), layout)
         self._memory: Tensors = method.judge.start() if method.judge else {}
         self._size = layout.size
         self._seed = seed
@@ -104,8 +63,11 @@ class Server:
         self._serving: Serving | None = None
 
     def select(self, clients: Sequence[str], participation: float) -> list[str]:
-        """Draw the participants of the next round among those who are not removed."""
-        there = [client for client in clients if client not in self.removed]
+        """Draw the participants of the next round among those who are not removed.
+
+        The draw depends on who they are, not on the order in which they are given.
+        """
+        there = self.roster.sorted(client for client in clients if client not in self.removed)
         count = max(1, round(participation * len(clients)))
         if count >= len(there):
             return there
@@ -113,71 +75,86 @@ class Server:
         return self.roster.sorted(there[at] for at in order[:count].tolist())
 
     def open(self, clients: Sequence[str]) -> Opening:
-        """Begin the next round with these clients; the new are enrolled, the removed left out."""
-        there = [client for client in clients if client not in self.removed]
+        """Begin a new round with these clients; the new are enrolled, the removed left out.
+
+        A round that was begun and not closed is given up: answers to it are late from now on.
+        """
+        there = self.roster.sorted(dict.fromkeys(k for k in clients if k not in self.removed))
         for client in there:
             self.roster.enrol(client)
-        there = self.roster.sorted(dict.fromkeys(there))
+        self.round += 1
         self._serving = None
-        self._opening = Opening(self.round + 1, tuple(there), tuple(self.asks(there)), self.request_start)
+        self._opening = Opening(self.round, tuple(there), tuple(self.asks(there)), self.request_start)
         return self._opening
 
     def asks(self, clients: Sequence[str]) -> list[str]:
         """Return who of these must send a request before there can be a model for them."""
-        ids = self.roster.rows(clients)
-        return self.roster.names(ids[self.method.asks(self._state, ids)].tolist())
+        asked = self.method.asks(self._state, self.roster.rows(clients)).tolist()
+        return [client for client, must in zip(clients, asked, strict=True) if must]
 
     @property
     def request_start(self) -> Tensor | None:
         """D: the model from which requests and the server's own root update are trained, if there is one."""
         return self.method.request_start(self._state)
 
-    def models_for(
-        self, clients: Sequence[str], requests: Sequence[Upload] = ()
-    ) -> tuple[tuple[str, ...], Dispatch, dict[str, str]]:
-        """Return what these clients would be sent now: who is served, the models, and who is not and why.
+    def models_for(self, clients: Sequence[str], requests: Sequence[Upload] = ()) -> Offer:
+        """Return what these clients would be sent now; nothing changes by it.
 
-        The server's state does not change. `requests` needs an upload of each client that `asks` names.
+        `requests` has one of each client that `asks` names, with the number of this round. The clients need
+        not be enrolled; the removed are offered nothing.
         """
-        asked = self.asks(clients)
-        rows = {client: self.roster.row(client) for client in asked}
-        admission = admit(requests, Expected(self.round + 1, rows, self._size), device=self._device)
-        usable = finite_rows(admission.uploads.updates).cpu()
-        found = dict(zip(admission.uploads.ids.tolist(), admission.uploads.updates, strict=True))
-        found = {row: found[row] for row in admission.uploads.ids[usable].tolist()}
-        faults = {client: "did not come" for client in asked if rows[client] not in found}
-        faults |= dict.fromkeys(self.roster.names(admission.uploads.ids[~usable].tolist()), "not finite")
-        faults |= {client: why for client, why in admission.refused.items() if client in faults}
-        served = tuple(client for client in clients if client not in faults)
+        there = [client for client in clients if client not in self.removed]
+        asked = self.asks(there)
+        rows = dict(zip(there, self.roster.rows(there).tolist(), strict=True))
+        wanted = Expected(self.round, {client: rows[client] for client in asked}, self._size)
+        admission = admit(requests, wanted, device=self._device)
+        ids, updates = admission.uploads.ids.tolist(), admission.uploads.updates
+        usable = dict(zip(ids, finite_rows(updates).tolist(), strict=True))
+        found = {row: update for row, update in zip(ids, updates, strict=True) if usable[row]}
+        refused = dict.fromkeys((k for k in clients if k in self.removed), "was removed")
+        refused |= dict.fromkeys(asked, "request did not come")
+        refused |= {client: f"request {why}" for client, why in admission.refused.items()}
+        refused |= {client: "request not finite" for client in asked if not usable.get(rows[client], True)}
+        served = [client for client in there if client not in asked or rows[client] in found]
         dispatch = self.method.dispatch(self._state, self.roster.rows(served), found)
-        return served, dispatch, {client: f"request {why}" for client, why in faults.items()}
+        refused = {client: why for client, why in refused.items() if client not in served}
+        return Offer(tuple(served), dispatch, refused)
 
     def serve(self, requests: Sequence[Upload] = ()) -> Serving:
         """Return the models of this round, given the requests of those who were asked for one."""
         if self._opening is None:
             raise RuntimeError("no round is open: open one first")
-        served, dispatch, faults = self.models_for(self._opening.clients, requests)
-        self._serving = Serving(self._opening.round, served, dispatch, faults, self.method.extra(dispatch))
+        offer = self.models_for(self._opening.clients, requests)
+        self._serving = Serving(
+            self.round,
+            offer,
+            self.method.extra(offer.dispatch),
+            self.request_start if self.method.root_samples else None,
+        )
         self._opening = None
         return self._serving
 
     def close(self, uploads: Sequence[Upload], root: Tensor | None = None) -> Closing:
-        """End the round with what came back; afterwards the dispatch that was served may have no models."""
-        serving, self._serving = self._serving, None
-        if serving is None:
+        """End the round with what came back.
+
+        The models that were served may be used up by it. An error leaves state and round as they were.
+        """
+        if self._serving is None:
             raise RuntimeError("no round is being played: open and serve one first")
-        rows = {client: self.roster.row(client) for client in serving.clients}
+        offer = self._serving.offer
+        rows = {client: self.roster.row(client) for client in offer.clients}
         assumed = int(self._malicious * len(rows) + 1e-9)
-        expected = Expected(serving.round, rows, self._size, serving.extra)
+        expected = Expected(self.round, rows, self._size, self._serving.extra)
         admission = admit(uploads, expected, assumed, self._device)
         admitted = replace(admission.uploads, root=root)
-        found = conclude(self.method, self._state, self._memory, serving.dispatch, admitted)
-        self._state, self._memory, self.round = found.state, found.memory, serving.round
-        self.removed |= set(self.roster.names(found.verdict.removed))
-        return self._closing(found, admission)
+        found = conclude(self.method, self._state, self._memory, offer.dispatch, admitted)
+        closing = self._closing(found, admission)
+        self._state, self._memory, self._serving = found.state, found.memory, None
+        self.removed |= closing.removed
+        return closing
 
     def _closing(self, found: Conclusion, admission: Admission) -> Closing:
-        """Return what was found, by clients' names instead of rows of the roster."""
+        """Put what was found into the clients' names."""
         name = self.roster.name
         clients = self.roster.names(found.look.ids.tolist())
         scores = found.verdict.scores
@@ -188,9 +165,20 @@ class Server:
             {score.name: score.limit for score in scores},
             {name(row): reason for row, reason in found.verdict.removed.items()},
             {**admission.refused, **{name(row): why for row, why in found.refused.items()}},
+            admission.ignored,
             admission.bounded,
             found.notes,
         )
+
+    def remove(self, client: str, reason: str) -> None:
+        """Remove a client by somebody's decision: it is out of the pools and of every round to come."""
+        self.removed[client] = Reason(BY_HAND, 0.0, 0.0, reason)
+        if client in self.roster:
+            self._state = self.method.forget(self._state, self.roster.rows([client]))
+
+    def readmit(self, client: str) -> None:
+        """Take a removed client back: it comes as a newcomer."""
+        del self.removed[client]
 
     @property
     def global_model(self) -> Tensor | None:
@@ -211,9 +199,13 @@ class Server:
     def tensors(self) -> dict[str, Tensor]:
         """Return all that the server knows between two rounds, to be written to disk."""
         state = {part.name: getattr(self._state, part.name) for part in fields(self._state)}
+        reasons = self.removed.values()
         return {
             "round": torch.tensor(self.round),
-            "removed": self.roster.rows(sorted(self.removed, key=self.roster.row)),
+            "removed.clients": names_to_tensor(list(self.removed)),
+            "removed.scores": names_to_tensor([reason.score for reason in reasons]),
+            "removed.sentences": names_to_tensor([reason.sentence for reason in reasons]),
+            "removed.values": torch.tensor([[r.value, r.limit] for r in reasons], dtype=torch.float64),
             **under("state", state),
             **under("detection", self._memory),
             **under("roster", self.roster.tensors()),
@@ -224,7 +216,16 @@ class Server:
         self._opening = self._serving = None
         self.round = int(tensors["round"])
         self.roster.restore(owned("roster", tensors))
-        self.removed = set(self.roster.names(tensors["removed"].tolist()))
+        clients, scores, sentences = (
+            tensor_to_names(tensors[f"removed.{what}"]) for what in ("clients", "scores", "sentences")
+        )
+        values = tensors["removed.values"].tolist()
+        self.removed = {
+            client: Reason(score, value, limit, sentence)
+            for client, score, sentence, (value, limit) in zip(
+                clients, scores, sentences, values, strict=True
+            )
+        }
         self._memory = owned("detection", tensors)
         saved = owned("state", tensors)
         devices = {part.name: getattr(self._state, part.name).device for part in fields(self._state)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ class Adversary:
         malicious = torch.tensor([client in self.clients for client in clients], dtype=torch.bool)
         if self.attack is None or not malicious.any():
             return updates, None
-        number = server.round + 1
+        number = server.round
         malicious = malicious.to(updates.device)
         crafted = self.attack.strike(
             View(
@@ -62,13 +62,12 @@ class Adversary:
                 number,
                 request,
                 tuple(clients),
-                models,
-                rows,
                 self._memory,
+                lambda participant: models[rows[participant].to(models.device)],  # a copy: nothing to spoil
                 lambda: _look_at(server),
             )
         )
-        self._memory = crafted.memory
+        self._memory = {name: tensor.detach().cpu() for name, tensor in crafted.memory.items()}
         return crafted.rows, measure_attack(crafted.rows, malicious)
 
     def on_the_wire(self, client: str, row: Tensor) -> object:
@@ -91,6 +90,12 @@ class Adversary:
 
 
 def _look_at(server: Server) -> ServerView:
+    """Copy what the server holds, so that no attack can write into it."""
     clients, models = server.pools or ((), None)
-    limits: Mapping[str, float] = server.limits
-    return ServerView(server.global_model, clients, models, limits)
+    model = server.global_model
+    return ServerView(
+        None if model is None else model.clone(),
+        clients,
+        None if models is None else models.clone(),
+        server.limits,
+    )

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fedcap.data import FederatedData
-from fedcap.methods.base import Dispatch
-from fedcap.methods.server import Serving
+from fedcap.methods.rounds import Offer, Serving
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.measures import Stopwatch
 from fedcap.simulation.store import ClientStore
@@ -84,14 +83,12 @@ class Clients:
         watch.add("evaluate", took * evaluating / (training + evaluating))
         return rows, dict(zip((job.client for job in jobs), outcome.performed, strict=True))
 
-    def test(
-        self, clients: Sequence[str], served: Sequence[str], dispatch: Dispatch, number: int
-    ) -> dict[str, Performed]:
+    def test(self, clients: Sequence[str], offer: Offer, number: int) -> dict[str, Performed]:
         """Test clients outside the round: on the model each would be sent, if served, and on its own.
 
         A client has its own model if it has trained. If nothing is shared, it starts with the common weights.
         """
-        rows = dict(zip(served, dispatch.rows.tolist(), strict=True))
+        rows = dict(zip(offer.clients, offer.dispatch.rows.tolist(), strict=True))
         jobs = [
             Job(
                 "evaluate",
@@ -103,7 +100,7 @@ class Clients:
             )
             for client in clients
         ]
-        outcome = self._crew.run(jobs, dispatch.models, self._keeps(jobs))
+        outcome = self._crew.run(jobs, offer.dispatch.models, self._keeps(jobs))
         return dict(zip(clients, outcome.performed, strict=True))
 
     def _who_trains(self, clients: Sequence[str]) -> list[str]:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fedcap import models
 from fedcap.methods.intake import Upload
-from fedcap.methods.server import Opening, Server, Serving
+from fedcap.methods.rounds import Opening, Serving
+from fedcap.methods.server import Server
 from fedcap.randomness import derived_seed
 from fedcap.records import Accuracy, Realised, Reason, Result, RoundRecord, finite, summarise
 from fedcap.simulation.adversary import Adversary
@@ -132,7 +133,7 @@ class Simulation:
         accuracy = self._accuracy(performed, number, watch) if evaluate else None
         with watch.on("server"):
             uploads = self._uploads(serving, sent, performed)
-            closing = self.server.close(uploads, self._root_update(number))
+            closing = self.server.close(uploads, self._root_update(serving))
         record = RoundRecord(
             round=number,
             participants=list(serving.clients),
@@ -141,14 +142,14 @@ class Simulation:
             scores=finite(dict(closing.scores)),
             limits=finite(dict(closing.limits)),
             weights_entropy=mean_entropy(serving.dispatch.mixing),
-            refused={**serving.refused, **closing.refused},
+            refused={**closing.refused, **serving.offer.refused},
             bounded=dict(closing.bounded),
             removed={k: Reason(**finite(asdict(reason))) for k, reason in closing.removed.items()},
             attack=realised,
             diverged=[k for k, done in performed.items() if not done.finite and k not in self.malicious],
             bytes=self._bytes(opening, serving),
             seconds=watch.seconds(),
-            notes=list(closing.notes),
+            notes=[*closing.notes, *(f"{client}: {why}" for client, why in closing.ignored)],
         )
         self.history.append(record)
         return record
@@ -188,14 +189,13 @@ class Simulation:
         samples = self.adversary.claim(client, self._trained_on[client])
         return Upload(client, number, self.adversary.on_the_wire(client, row), samples, torch.tensor(extra))
 
-    def _root_update(self, number: int) -> Tensor | None:
+    def _root_update(self, serving: Serving) -> Tensor | None:
         """Train the server's own update on its root set, if it has one."""
-        start = self.server.request_start
-        if self.data.root is None or start is None:
+        if self.data.root is None or serving.root_start is None:
             return None
         samples = self.data.root.to(self.experiment.device)
-        work = self._bench.perform(Job("request", ROOT, number), LocalData(samples, samples), start[None], {})
-        return work.update
+        job, start = Job("request", ROOT, serving.round), serving.root_start[None]
+        return self._bench.perform(job, LocalData(samples, samples), start, {}).update
 
     def _accuracy(self, performed: dict[str, Performed], number: int, watch: Stopwatch) -> Accuracy:
         """Return the accuracy of all benign clients, whether they take part in the round or not.
@@ -207,12 +207,10 @@ class Simulation:
         found = dict(performed)
         outside = [k for k in benign if k not in found]
         if outside:
-            present = [k for k in outside if k not in self.server.removed]
-            asked, start = self.server.asks(present), self.server.request_start
-            requests = self._requests(asked, start, number, watch, "evaluate")
+            asked = self.server.asks([k for k in outside if k not in self.server.removed])
+            requests = self._requests(asked, self.server.request_start, number, watch, "evaluate")
             with watch.on("evaluate"):
-                served, dispatch, _ = self.server.models_for(present, requests)
-                found |= self._clients.test(outside, served, dispatch, number)
+                found |= self._clients.test(outside, self.server.models_for(outside, requests), number)
         return measure_accuracy({k: found[k] for k in benign}, self._tested_on, self.method.shares)
 
     def _bytes(self, opening: Opening, serving: Serving) -> int:

@@ -194,10 +194,10 @@ class Setup(BaseModel):
                 **self.source.settings(),
                 "partition": {"name": partition, **asdict(self.partition)},
             },
-            "method": {"name": self.method.name, **asdict(self.trainer)},
+            "method": {"name": self.method.name, **self.trainer.settings()},
             "attack": {"name": self.attack.name, "clients": self.attack.clients, **attack},
         }
-        return _without_none(settings)
+        return _without_none(settings)  # type: ignore[no-any-return]
 
     def digest(self) -> str:
         """Return a hash of everything on which the result depends; it identifies the run.
@@ -207,6 +207,8 @@ class Setup(BaseModel):
         """
         settings = self.settings()
         settings["dataset"].pop("path", None)
+        if self.adversary is None:
+            settings.pop("malicious")
         named = (settings[key] for key in ("model", "method", "attack", "dataset"))
         own = sorted({source_digest(name) for part in named for name in _references(part)})
         return digest(settings, str(COMPUTES), self.source.fingerprint(), *own)
@@ -230,9 +232,8 @@ def _tell(note: str) -> None:
     logging.getLogger("fedcap").warning(note)
 
 
-def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
-        for key, value in settings.items()
-        if value is not None
-    }
+def _without_none(settings: Any) -> Any:
+    """Return nested settings without those that have no value: TOML knows none."""
+    if isinstance(settings, Mapping):
+        return {key: _without_none(value) for key, value in settings.items() if value is not None}
+    return [_without_none(value) for value in settings] if isinstance(settings, list | tuple) else settings

@@ -19,7 +19,7 @@ class ClientStore(Stateful, Protocol):
     """Where what clients keep is kept."""
 
     def get(self, client: str) -> Tensors | None:
-        """Return what a client keeps, none if it has not trained yet."""
+        """Return what a client keeps, until the next `put`; none if it has not trained yet."""
 
     def put(self, client: str, kept: Tensors) -> None:
         """Store a copy of `kept` for a client, in place of what it kept before."""
@@ -41,12 +41,12 @@ class MemoryStore:
 
     def put(self, client: str, kept: Tensors) -> None:
         """Store a copy of `kept` for a client, in place of what it kept before."""
-        mine = self._kept.get(client)
-        if mine is None:
-            self._kept[client] = {name: tensor.detach().clone() for name, tensor in kept.items()}
-        else:
+        mine = self._kept.get(client, {})
+        if _shapes(mine) == _shapes(kept):
             for name, tensor in kept.items():
                 mine[name].copy_(tensor)
+        else:
+            self._kept[client] = {name: tensor.detach().clone() for name, tensor in kept.items()}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kept)
@@ -66,3 +66,7 @@ class MemoryStore:
             client: {name: part[row].clone().to(self._device) for name, part in rows.items()}
             for row, client in enumerate(clients)
         }
+
+
+def _shapes(kept: Tensors) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in kept.items()}
