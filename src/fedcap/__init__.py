@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedcap.methods.equations import calibrate, customization_weights
     from fedcap.records import Result
     from fedcap.registry import InputError
-    from fedcap.simulation import Experiment
+    from fedcap.simulation import Experiment, Run, read
 
 __version__ = "0.1.0"
 
@@ -22,8 +22,10 @@ _HOMES = {
     "Experiment": "fedcap.simulation",
     "InputError": "fedcap.registry",
     "Result": "fedcap.records",
+    "Run": "fedcap.simulation",
     "calibrate": "fedcap.methods.equations",
     "customization_weights": "fedcap.methods.equations",
+    "read": "fedcap.simulation",
 }
 _ROOMS = {
     "aggregators": "fedcap.aggregators",
@@ -36,6 +38,7 @@ __all__ = [
     "Experiment",
     "InputError",
     "Result",
+    "Run",
     "__version__",
     "aggregators",
     "attacks",
@@ -43,6 +46,7 @@ __all__ = [
     "customization_weights",
     "detectors",
     "methods",
+    "read",
 ]
 
 

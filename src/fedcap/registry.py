@@ -189,6 +189,11 @@ class Registry(Generic[T]):
         """Return the names of the options that the named thing takes."""
         return list(inspect.signature(self.get(name)).parameters)
 
+    def spellings(self, name: str) -> list[str]:
+        """Return the registered name, and after it its aliases."""
+        name = self.resolve(name)
+        return [name, *(alias for alias, meant in self._aliases.items() if meant == name and alias != name)]
+
     def summary(self, name: str) -> str:
         """Return the first line of the named thing's docstring."""
         return (inspect.getdoc(self.get(name)) or "").partition("\n")[0]

@@ -29,6 +29,7 @@ class Bucketing(Wrapper):
     size: Annotated[int, Field(ge=1)] = 2
     """s: how many updates go into a bucket; the last one may hold fewer."""
     seed: int = 0
+    """The seed of the shuffle."""
 
     def takes(self, rows: int) -> int:
         """Return what the inner rule takes of as many rows as there are buckets."""

@@ -33,6 +33,7 @@ class CentredClipping(Robust):
     threshold: Annotated[float, Field(gt=0)] | None = None
     """τ; in each step the median distance from v if not given."""
     steps: Annotated[int, Field(ge=1)] = 3
+    """How many steps are taken."""
 
     def withstands(self, rows: int, malicious: int) -> int:
         """Return the largest minority."""

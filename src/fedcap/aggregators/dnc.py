@@ -38,7 +38,9 @@ class DnC(Robust):
     factor: Annotated[float, Field(gt=0)] = 1.0
     """c: how many rows to drop for each one assumed malicious."""
     iterations: Annotated[int, Field(ge=1)] = 1
+    """How often columns are sampled and rows dropped."""
     seed: int = 0
+    """The seed of the samples."""
 
     def takes(self, rows: int) -> int:
         """Return the largest M for which a row is left after ⌈c M⌉ are dropped."""

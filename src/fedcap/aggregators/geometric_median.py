@@ -35,6 +35,7 @@ class GeometricMedian(Robust):
     tolerance: Annotated[float, Field(gt=0)] = 1e-9
     """z has converged when a step is shorter than this share of the median distance between updates."""
     steps: Annotated[int, Field(ge=1)] = 10_000
+    """The largest number of steps, converged or not."""
 
     def withstands(self, rows: int, malicious: int) -> int:
         """Return the largest minority."""

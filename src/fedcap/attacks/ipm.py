@@ -23,6 +23,7 @@ class IPM(Attack):
     uses_honest_updates: ClassVar[bool] = False
 
     epsilon: Annotated[float, Field(gt=0)] | None = None
+    """ε: how many times as long as the benign mean; the number of participants if not given."""
 
     def craft(self, view: View) -> Tensor:
         """Return the one vector that all malicious clients send."""

@@ -15,6 +15,7 @@ class LabelFlipping(Attack):
     """Train on labels moved by one, y ← (y + shift) mod C; the update is sent as it comes."""
 
     shift: int = 1
+    """How many classes further every label is moved."""
 
     def poison_labels(self, labels: Tensor, classes: int) -> Tensor:
         """Return (labels + shift) mod classes."""

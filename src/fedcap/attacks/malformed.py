@@ -26,6 +26,7 @@ class Malformed(Attack):
     uses_honest_updates: ClassVar[bool] = False
 
     form: Literal["nan", "infinity", "zero", "huge", "short", "integer", "text"] = "nan"
+    """What is wrong with the row."""
 
     def craft(self, view: View) -> Tensor:
         """Return one row, with the same value in every weight, for all malicious clients."""

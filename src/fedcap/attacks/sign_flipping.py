@@ -21,6 +21,7 @@ class SignFlipping(Attack):
     """Send the honest update with its sign turned: d ← −scale · d."""
 
     scale: Annotated[float, Field(gt=0)] = 1.0
+    """How many times as long as the honest update."""
 
     def craft(self, view: View) -> Tensor:
         """Return −scale · d for each malicious row d."""

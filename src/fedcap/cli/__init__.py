@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fedcap.cli import data, demo, listing, run
+from fedcap.cli import data, demo, explain, export, listing, predict, run, show
 from fedcap.cli.errors import exit_code
 
 app = typer.Typer(
@@ -24,7 +24,11 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(run.run)
+app.command()(show.show)
+app.command()(export.export)
+app.command()(predict.predict)
 app.command("list")(listing.list_)
+app.command()(explain.explain)
 app.add_typer(data.app, name="data")
 
 

@@ -1,31 +1,28 @@
-"""`fedcap list`: everything that can be named."""
+"""`fedcap list`: everything that can be named, or one of them with its options."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 import typer
 
+from fedcap.cli.explain import explain, registries
 from fedcap.cli.output import AsJson, print_json
 
 
-def list_(as_json: AsJson = False) -> None:
-    """List methods, attacks, aggregators, detectors, data sets, partitions and models, each with a line."""
-    from fedcap import aggregators, attacks, data, detection, methods, models
-    from fedcap.data import partitions
-
-    rooms: dict[str, Any] = {
-        "methods": methods.registry,
-        "attacks": attacks.registry,
-        "aggregators": aggregators.registry,
-        "detectors": detection.registry,
-        "policies": detection.policies,
-        "data sets": data.registry,
-        "partitions": partitions.registry,
-        "models": models.registry,
-    }
+def list_(
+    name: Annotated[
+        str | None, typer.Argument(help="What to explain. [default: list all, each with a line]")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List methods, attacks, aggregators, detectors, data sets, partitions and models, or explain one."""
+    if name is not None:
+        explain(name, as_json)
+        return
     found = {
-        room: {name: registry.summary(name) for name in registry.names()} for room, registry in rooms.items()
+        room: {name: registry.summary(name) for name in registry.names()}
+        for room, registry in registries().items()
     }
     if as_json:
         print_json(found)

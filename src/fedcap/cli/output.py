@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
+def to_json(content: Any) -> str:
+    """Return JSON that people can read."""
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
 def print_json(content: Any) -> None:
     """Print JSON that people can read."""
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    typer.echo(to_json(content))
 
 
 def print_table(table: Table, numbers: bool = True) -> None:

@@ -26,6 +26,7 @@ class Arrays(Own):
     """Your own data from Python, a pair of arrays or a torch Dataset: Experiment(dataset=(x, y))."""
 
     data: Any = None
+    """A pair of arrays (x, y), or a torch Dataset."""
     client: Any = None
     """The owner of each sample, n."""
     test: Any = None

@@ -101,6 +101,7 @@ class Source(ABC):
     """Settings of an experiment on this data, such as `rounds`, unless the user gives others."""
 
     partition: str | dict[str, Any] = "iid"
+    """How samples are dealt out to clients: a partition's name, or a table of its name and options."""
     clients: Count = 20
     """How many clients there are; if not given, as many as the data names, or 20."""
     samples: Amount = "all"

@@ -26,6 +26,7 @@ class Folder(Own):
     """Your own images: --dataset FOLDER with class/image.png, or client/class/image.png."""
 
     path: str = ""
+    """The folder."""
 
     def has_owners(self) -> bool:
         """Whether the images are by client."""

@@ -25,6 +25,7 @@ class Npz(Own):
     """Your own arrays: --dataset FILE.npz with x and y, and optionally client and test."""
 
     path: str = ""
+    """The file."""
 
     def has_owners(self) -> bool:
         """Whether the file has a column of clients."""

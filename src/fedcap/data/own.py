@@ -93,26 +93,27 @@ def _path_table(name: str) -> dict[str, str]:
 
 def from_arrays(what: str, x: Any, y: Any, client: Any = None, test: Any = None) -> Dataset:
     """Return arrays as a data set; `what` is the name of their origin, for error messages."""
-    inputs, labels = _array(what, "x", x), _array(what, "y", y)
+    inputs, labels = as_array(what, "x", x), as_array(what, "y", y)
     if labels.ndim != 1 or len(labels) != len(inputs) or not len(labels):
         raise InputError(
             f"{what}: y must have one label for each of the inputs x;"
             f" their shapes are {list(labels.shape)} and {list(inputs.shape)}"
         )
-    classes, targets = _numbered(what, "y", labels)
+    classes, targets = numbered(what, "y", labels)
     owner_names: tuple[str, ...] = ()
     owners = flags = None
     if client is not None:
-        owner_names, owners = _numbered(what, "client", _array(what, "client", client, len(labels)))
+        owner_names, owners = numbered(what, "client", as_array(what, "client", client, len(labels)))
     if test is not None:
-        given = _array(what, "test", test, len(labels))
+        given = as_array(what, "test", test, len(labels))
         if not np.isin(given, (0, 1)).all():
             raise InputError(f"{what}: test must be true or false for each sample")
         flags = torch.from_numpy(given.astype(bool))
-    return Dataset(Samples(_inputs(what, inputs), targets), classes, owners, owner_names, flags)
+    return Dataset(Samples(as_inputs(what, inputs), targets), classes, owners, owner_names, flags)
 
 
-def _array(what: str, name: str, value: Any, length: int | None = None) -> np.ndarray:
+def as_array(what: str, name: str, value: Any, length: int | None = None) -> np.ndarray:
+    """Return a value as a NumPy array of numbers or text; `what` and `name` are for error messages."""
     try:
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -124,7 +125,7 @@ def _array(what: str, name: str, value: Any, length: int | None = None) -> np.nd
     return array
 
 
-def _numbered(what: str, name: str, values: np.ndarray) -> tuple[tuple[str, ...], Tensor]:
+def numbered(what: str, name: str, values: np.ndarray) -> tuple[tuple[str, ...], Tensor]:
     """Return the distinct values as text, sorted, and for each entry its place among them."""
     if values.dtype.kind == "f":
         if not np.array_equal(values, np.round(values)):
@@ -134,7 +135,7 @@ def _numbered(what: str, name: str, values: np.ndarray) -> tuple[tuple[str, ...]
     return tuple(str(value) for value in distinct.tolist()), torch.from_numpy(places.astype(np.int64))
 
 
-def _inputs(what: str, x: np.ndarray) -> Tensor:
+def as_inputs(what: str, x: np.ndarray) -> Tensor:
     """Return inputs as float32, or bytes as they are with the channels before height and width."""
     if x.ndim < 2:
         raise InputError(f"{what}: x must be an array of inputs; its shape is {list(x.shape)}")

@@ -16,13 +16,13 @@ are rows of the roster, not identities.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedcap.detection import Judge, Look, make_judge, policies
 from fedcap.matrices import Rows
@@ -243,6 +243,10 @@ class Method(ABC, Generic[S]):
     def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
         """On the client: return the logits of its personal model for inputs x."""
         return network.logits(kept["personal"], x)
+
+    def personal_model(self, build: Callable[[Tensor], nn.Module], kept: Tensors) -> nn.Module:
+        """Return the personal model as a module; `build` makes one of a weight vector, D."""
+        return build(kept["personal"])
 
     def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
         """On the client: train from the model received; keep the trained model as the personal one."""

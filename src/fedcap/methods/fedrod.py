@@ -18,6 +18,8 @@ labels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +31,7 @@ from fedcap.methods.base import registry
 from fedcap.methods.fedavg import FedAvg
 from fedcap.registry import InputError, nearest
 from fedcap.state import Tensors
-from fedcap.training import Learner, LocalClient, Network, Trained
+from fedcap.training import Layout, Learner, LocalClient, Network, Trained
 
 
 class Head:
@@ -37,7 +39,7 @@ class Head:
 
     def __init__(self, network: Network, name: str | None) -> None:
         self._module = network.module
-        self._layers = _last_layers(network, name)
+        self._layers = _last_layers(network.module, name)
         self._named = [(key, p) for key, p in self._layers.named_parameters() if p.requires_grad]
 
     @property
@@ -47,13 +49,7 @@ class Head:
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the network's logits for inputs x, and the features that came into the head."""
-        seen: list[Tensor] = []
-        hook = self._layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-        try:
-            logits = self._module(x)
-        finally:
-            hook.remove()
-        return logits, seen[0]
+        return _split(self._module, self._layers[0], x)
 
     def answer(self, weights: Tensor, features: Tensor) -> Tensor:
         """Return the logits of a head with these weights; the network's own weights are not changed."""
@@ -63,10 +59,21 @@ class Head:
         return functional_call(self._layers, tensors, (features,))  # type: ignore[no-any-return]
 
 
-def _last_layers(network: Network, name: str | None) -> nn.Sequential:
+def _split(module: nn.Module, first: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a module's logits for inputs x, and what came into the first layer of its head."""
+    seen: list[Tensor] = []
+    hook = first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    try:
+        logits = module(x)
+    finally:
+        hook.remove()
+    return logits, seen[0]
+
+
+def _last_layers(module: nn.Module, name: str | None) -> nn.Sequential:
     """Return the layers from the named one to the end; by default the last that has weights."""
-    modules = dict(network.module.named_modules())
-    name = network.layout.last_module if name is None else name
+    modules = dict(module.named_modules())
+    name = Layout.of(module).last_module if name is None else name
     if name not in modules:
         raise InputError(f"the model has no layer {name!r}: {nearest(name, filter(None, modules))}")
     parent, _, own = name.rpartition(".")
@@ -75,7 +82,7 @@ def _last_layers(network: Network, name: str | None) -> nn.Sequential:
         children = dict(modules[parent].named_children())
         layers = list(children.values())[list(children).index(own) :]
     head = nn.Sequential(*layers)
-    trained = [p for p in network.module.parameters() if p.requires_grad]
+    trained = [p for p in module.parameters() if p.requires_grad]
     inside = {id(p) for p in head.parameters()}
     first = next((place for place, p in enumerate(trained) if id(p) in inside), None)
     if first is None or any(id(p) not in inside for p in trained[first:]):
@@ -84,6 +91,26 @@ def _last_layers(network: Network, name: str | None) -> nn.Sequential:
             " nn.Sequential, and has weights to train"
         )
     return head
+
+
+class BothHeads(nn.Module):
+    """A network with a personal head beside its own; it answers the sum of both heads' logits."""
+
+    def __init__(self, network: nn.Module, name: str | None, weights: Tensor) -> None:
+        super().__init__()
+        layers = _last_layers(network, name)
+        self.network = network
+        self.personal = deepcopy(layers)
+        self._first = (layers[0],)  # a tuple, since it is a part of the network already
+        trained = [p for p in self.personal.parameters() if p.requires_grad]
+        parts = weights.split([p.numel() for p in trained])
+        for parameter, part in zip(trained, parts, strict=True):
+            parameter.data.copy_(part.view_as(parameter))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum of both heads' logits."""
+        generic, features = _split(self.network, self._first[0], x)
+        return generic + self.personal(features)  # type: ignore[no-any-return]
 
 
 class TwoHeads(Learner):
@@ -147,3 +174,7 @@ class FedRoD(FedAvg):
             head = Head(network, self.head)
             generic, features = head.split(x)
             return generic + head.answer(kept["head"], features)
+
+    def personal_model(self, build: Callable[[Tensor], nn.Module], kept: Tensors) -> nn.Module:
+        """Return the network with both heads."""
+        return BothHeads(build(kept["personal"]), self.head, kept["head"])

@@ -27,6 +27,12 @@ class Provenance:
     """All clients' names, in order."""
     malicious: Sequence[str]
     """Those of them who attack."""
+    shape: Sequence[int] = ()
+    """The shape of one input; empty in runs of versions that did not write it down."""
+    class_names: Sequence[str] = ()
+    """What the classes are called, in the order of the network's answers."""
+    pixels: bool = False
+    """Whether inputs were bytes, which are scaled to [−1, 1]."""
 
     def to_json(self) -> str:
         """Return the facts as indented JSON."""

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from fedcap.records.prose import describe_result
 from fedcap.records.rounds import RoundRecord, finite
+from fedcap.registry import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 GOAL = 80.0
 """The accuracy, in percent, that the paper's R2Acc counts the rounds to."""
@@ -43,7 +49,7 @@ class ClientResult:
     removed: Removal | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run. Accuracies and rates are in percent."""
 
@@ -70,17 +76,28 @@ class Result:
     removed: Mapping[str, Removal]
     clients: Sequence[ClientResult]
     history: Sequence[RoundRecord]
+    models: Any = field(default=None, compare=False)
+    """Where the clients' models are: something that has `model(client, reading)`. It is not in the JSON."""
+
+    def __repr__(self) -> str:
+        return describe_result(self)
+
+    def model(self, client: str | int, reading: str = "personal") -> nn.Module:
+        """Return a client's model in evaluation mode: its personal one, the shared, or the global."""
+        if self.models is None:
+            raise InputError("this result was read without its models: use fedcap.read(path).model(client)")
+        return self.models.model(client, reading)  # type: ignore[no-any-return]
 
     def to_json(self) -> str:
         """Return the result, without the rounds' history, as indented JSON."""
-        content = asdict(self)
-        del content["history"]
+        content = asdict(replace(self, history=(), models=None))
+        del content["history"], content["models"]
         return json.dumps(finite(content), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str, history: Sequence[RoundRecord]) -> Result:
         """Read a result back, with its rounds' records."""
-        return _RESULT.validate_python(json.loads(text) | {"history": history})
+        return _RESULT.validate_python(json.loads(text) | {"history": history, "models": None})
 
 
 _RESULT: TypeAdapter[Result] = TypeAdapter(Result)
@@ -110,7 +127,7 @@ def summarise(
     caught = removed.keys() & attackers
     wrongly = removed.keys() - attackers
     missed = attackers - removed.keys()
-    count, tested = len(clients), accuracy.clients
+    count = len(clients)
     return Result(
         tacc=accuracy.best,
         tacc_shared=accuracy.shared,
@@ -127,18 +144,28 @@ def summarise(
         seconds_server=sum(record.seconds.server for record in history),
         bytes_per_round=sum(record.bytes for record in history) / len(history),
         removed=removed,
-        clients=[
-            ClientResult(
-                client,
-                client in attackers,
-                tested[client].shared if client in tested else None,
-                tested[client].personal if client in tested else None,
-                removed.get(client),
-            )
-            for client in clients
-        ],
+        clients=client_results(history, clients, attackers),
         history=history,
     )
+
+
+def client_results(
+    history: Sequence[RoundRecord], clients: Sequence[str], malicious: Collection[str]
+) -> list[ClientResult]:
+    """Return what became of each client, by the last round that was evaluated."""
+    accuracy = next((record.accuracy for record in reversed(history) if record.accuracy is not None), None)
+    tested = {} if accuracy is None else accuracy.clients
+    removed = removals(history)
+    return [
+        ClientResult(
+            client,
+            client in malicious,
+            tested[client].shared if client in tested else None,
+            tested[client].personal if client in tested else None,
+            removed.get(client),
+        )
+        for client in clients
+    ]
 
 
 def has_diverged(history: Sequence[RoundRecord]) -> bool:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedcap.records.directory import CONFIG, PROVENANCE, RunDirectory
+from fedcap.records.frame import all_columns, tidy_rows
+from fedcap.records.prose import describe_run
 from fedcap.records.provenance import Provenance
-from fedcap.records.result import Result
+from fedcap.records.result import ClientResult, Removal, Result, client_results, has_diverged, removals
 from fedcap.records.rounds import RoundRecord
 from fedcap.records.settings import Settings
 from fedcap.registry import InputError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """All that a run has left behind so far."""
 
@@ -25,6 +29,51 @@ class Run:
     """Up to the last one whose line is whole."""
     result: Result | None
     """None if the run has not finished."""
+
+    def __repr__(self) -> str:
+        return describe_run(self)
+
+    @property
+    def evaluated(self) -> RoundRecord | None:
+        """The last round whose accuracy was measured, if there is one."""
+        return next((record for record in reversed(self.rounds) if record.accuracy is not None), None)
+
+    @property
+    def removed(self) -> Mapping[str, Removal]:
+        """Who was removed so far, when and why."""
+        return removals(self.rounds)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether any benign client diverged in the last round, or diverged in any round and was removed."""
+        return has_diverged(self.rounds)
+
+    @property
+    def detects(self) -> bool:
+        """Whether malicious clients are looked for; an unfinished run does so if its records have limits."""
+        if self.result is not None:
+            return self.result.fpr is not None
+        return any(record.limits for record in self.rounds)
+
+    @property
+    def clients(self) -> Sequence[ClientResult]:
+        """What became of each client so far, by the last round that was evaluated."""
+        if self.result is not None:
+            return self.result.clients
+        return client_results(self.rounds, self.provenance.clients, self.provenance.malicious)
+
+    def frame(self) -> Any:
+        """Return a row for each round and client: a pandas DataFrame, or dictionaries without pandas.
+
+        The columns are round, client, malicious, took_part, asked, shared, personal, one for each score such
+        as norm, refused and removed.
+        """
+        rows = tidy_rows(self.rounds, self.provenance.clients, frozenset(self.provenance.malicious))
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows, columns=all_columns(self.rounds))
 
 
 def read(path: Path | str) -> Run:

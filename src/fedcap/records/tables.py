@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedcap.records.result import has_diverged, removals
 from fedcap.records.run import Run
 
 Value = str | bool | int | float | None
@@ -79,7 +78,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
 def _summary_row(run: Run) -> list[Value]:
     settings = run.settings
     played = len(run.rounds)
-    accuracy = next((r.accuracy for r in reversed(run.rounds) if r.accuracy is not None), None)
+    accuracy = None if run.evaluated is None else run.evaluated.accuracy
     figures: list[Value] = [None] * 4
     if accuracy is not None:
         figures = [accuracy.best, accuracy.shared, accuracy.personal, accuracy.worst_client]
@@ -91,16 +90,15 @@ def _summary_row(run: Run) -> list[Value]:
         played if run.result else f"{played} of {settings.rounds}",
         *figures,
         *_removed(run),
-        has_diverged(run.rounds),
+        run.diverged,
     ]
 
 
 def _removed(run: Run) -> list[Value]:
     """Return how many attackers there are, and how many of them and of the honest clients were removed.
 
-    The last two are none without detection; an unfinished run has detection if its records have limits.
+    The last two are none without detection.
     """
-    attackers, removed = set(run.provenance.malicious), removals(run.rounds).keys()
-    looks = run.result.fpr is not None if run.result else any(record.limits for record in run.rounds)
+    attackers, removed = set(run.provenance.malicious), run.removed.keys()
     found = [len(removed & attackers), len(removed - attackers)]
-    return [len(attackers), *(found if looks else [None, None])]
+    return [len(attackers), *(found if run.detects else [None, None])]

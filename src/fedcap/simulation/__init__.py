@@ -2,6 +2,7 @@
 
 from fedcap.simulation.experiment import Experiment, load_experiment
 from fedcap.simulation.loop import Observer, Simulation
+from fedcap.simulation.reading import Run, read
 from fedcap.training import Crew, make_crew
 
-__all__ = ["Crew", "Experiment", "Observer", "Simulation", "load_experiment", "make_crew"]
+__all__ = ["Crew", "Experiment", "Observer", "Run", "Simulation", "load_experiment", "make_crew", "read"]

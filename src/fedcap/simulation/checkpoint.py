@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+from dataclasses import asdict
 from importlib.metadata import version
 
 import torch
@@ -19,6 +20,7 @@ from fedcap.files import write_aside
 from fedcap.records import ROUNDS, Provenance, Result, RoundRecord, RunDirectory
 from fedcap.registry import InputError
 from fedcap.simulation.loop import Simulation
+from fedcap.simulation.preparation import Inputs
 
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")
 
@@ -100,4 +102,5 @@ def provenance(simulation: Simulation) -> Provenance:
         weights=simulation.layout.size,
         clients=simulation.names,
         malicious=[client for client in simulation.names if client in simulation.malicious],
+        **asdict(Inputs.of(simulation.data)),
     )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedcap.simulation.checkpoint import Keeper
 from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.resolving import explain
 from fedcap.simulation.setup import Setup
+from fedcap.simulation.trained import TrainedModels
 from fedcap.training import Crew, make_crew, single_thread
 
 
@@ -50,7 +52,10 @@ class Experiment(Setup):
             new = None if Path(out).exists() else Simulation(self, crew)
             with RunDirectory(Path(out)) as directory:
                 known = self._known_result(directory)
-                return known or _play(new or Simulation(self, crew), [Keeper(directory), *observers])
+                if known is not None:
+                    return replace(known, models=self._models(directory))
+                simulation = new or Simulation(self, crew)
+                return _play(simulation, [Keeper(directory), *observers], directory.path)
 
     def _known_result(self, directory: RunDirectory) -> Result | None:
         """Return the result of this experiment if the directory has it; refuse one that holds another run."""
@@ -68,15 +73,22 @@ class Experiment(Setup):
             )
         return directory.result()
 
+    def _models(self, directory: RunDirectory) -> TrainedModels | None:
+        """Return the models of a run that has finished, as its directory keeps them."""
+        facts = directory.provenance()
+        if facts is None:
+            return None
+        return TrainedModels.saved(directory.path, facts, self.trainer, self.model_name)
 
-def _play(simulation: Simulation, observers: Sequence[Observer]) -> Result:
+
+def _play(simulation: Simulation, observers: Sequence[Observer], directory: Path | None = None) -> Result:
     for observer in observers:
         observer.started(simulation)
     while not simulation.finished:
         record = simulation.play()
         for observer in observers:
             observer.round_done(simulation, record)
-    result = simulation.result()
+    result = replace(simulation.result(), models=TrainedModels.of(simulation, directory))
     for observer in observers:
         observer.finished(result)
     return result

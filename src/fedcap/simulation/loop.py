@@ -22,6 +22,7 @@ from fedcap.records import Accuracy, Realised, Reason, Result, RoundRecord, fini
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.clients import Clients
 from fedcap.simulation.measures import Stopwatch, mean_entropy, measure_accuracy
+from fedcap.simulation.preparation import scaling_tensors
 from fedcap.simulation.setup import Setup
 from fedcap.simulation.store import MemoryStore
 from fedcap.state import Tensors, owned, under
@@ -57,6 +58,8 @@ class Simulation:
         device = experiment.device
         build = models.builder(experiment.model_name, self.data.shape, self.data.classes)
         network = fresh_network(build, derived_seed(experiment.seed, "weights"), device)
+        self.build = build
+        """How to build the network."""
         self.layout = network.layout
         self.server = Server(
             self.method,
@@ -105,11 +108,15 @@ class Simulation:
         return summarise(self.history, self.names, self.malicious, self.method.detects)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all that must outlive the process: the server's, the clients' and the attack's."""
+        """Return all that must outlive the process: the server's, the clients' and the attack's.
+
+        The means and deviations by which inputs were standardised are for those who use the models.
+        """
         return {
             **under("server", self.server.tensors()),
             **under("clients", self.store.tensors()),
             **under("attack", self.adversary.tensors()),
+            **under("scaling", scaling_tensors(self.data)),
         }
 
     def restore(self, tensors: Tensors) -> None:

@@ -138,6 +138,13 @@ class Network:
         with torch.no_grad():
             return self.module(x)  # type: ignore[no-any-return]
 
+    def release(self) -> nn.Module:
+        """Return the module with weights of its own, contiguous; the network cannot be used afterwards."""
+        for _, tensor, _ in _weights(self.module):
+            tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
+            tensor.grad = None
+        return self.module
+
 
 PROCESS_WIDE = threading.RLock()
 """Hold this lock while changing settings of the whole process: random state, threads, kernels."""

@@ -20,6 +20,7 @@ class Pathological(Partition):
     """Every client has samples of a few classes only, equally many of each (two classes by default)."""
 
     classes_per_client: Annotated[int, Field(ge=1)] = 2
+    """How many classes a client has samples of."""
 
     def __call__(
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator

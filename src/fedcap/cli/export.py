@@ -1,0 +1,41 @@
+"""`fedcap export`: a model as a file that is used without fedcap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcap.cli.models import Client, Directory, Reading, whose
+from fedcap.cli.output import AsJson, print_json
+
+
+def export(
+    directory: Directory,
+    client: Client = None,
+    reading: Reading = "personal",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="model.safetensors: weights; model.pt2: a whole program.")
+    ] = Path("model.pt2"),
+    as_json: AsJson = False,
+) -> None:
+    """Take a model out of a run, as a file that is used without fedcap.
+
+    A .pt2 file is a program: raw inputs in, probabilities out. A .safetensors file has the weights by the
+    names that the network's own module gives them.
+    """
+    from fedcap.simulation import read
+    from fedcap.simulation.exporting import export as write
+
+    about = write(read(directory), client, reading, out)
+    if as_json:
+        print_json({"file": str(out), **about})
+        return
+    shape = "×".join(map(str, about["shape"]))
+    classes = len(about["classes"])
+    typer.echo(f"{out}: {whose(client, reading)}; takes n×{shape} {about['dtype']}, tells {classes} classes")
+    if out.suffix == ".pt2":
+        typer.echo(f'  torch.export.load("{out}").module()(x)  # probabilities, n×{classes}')
+    else:
+        typer.echo(f'  module.load_state_dict(safetensors.torch.load_file("{out}"))')

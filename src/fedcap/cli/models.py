@@ -1,0 +1,24 @@
+"""How commands name a model: the client whose it is, and the reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The run's directory.")]
+Client = Annotated[
+    str | None, typer.Option(help="Whose model: the client's name. The global model needs none.")
+]
+Reading = Annotated[
+    str,
+    typer.Option(
+        help="personal: the client's own; shared: what the server would send it now; global: one for all."
+    ),
+]
+
+
+def whose(client: str | None, reading: str) -> str:
+    """Return a model in words."""
+    return f"the {reading} model" + ("" if client is None else f" of client {client}")

@@ -1,0 +1,124 @@
+"""The options of a named thing, in words: type, default, and the line that stands under each in the code."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+import types
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    dict: "table",
+    type(None): "none",
+    Any: "anything",
+}
+BOUNDS = {"gt": "over", "ge": "at least", "lt": "under", "le": "at most"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a named thing."""
+
+    name: str
+    type: str
+    default: str
+    line: str
+    simple: bool
+    """Whether its default is a number, a word or a truth value."""
+
+
+def options_of(cls: type[Any]) -> list[Option]:
+    """Return the options of a class, which are the fields of its dataclass, in order."""
+    if not hasattr(cls, "__dataclass_fields__"):
+        return []
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except NameError:  # a user's own class whose types are not there at run time
+        hints = {}
+    lines = _lines(cls)
+    return [
+        Option(
+            field.name,
+            in_words(hints.get(field.name, field.type)),
+            _default(field),
+            lines.get(field.name, ""),
+            isinstance(field.default, bool | int | float | str),
+        )
+        for field in fields(cls)
+        if field.init
+    ]
+
+
+def _lines(cls: type[Any]) -> dict[str, str]:
+    """Return the docstring under each field of a class and of its bases; a subclass has the last word."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, TypeError, SyntaxError):  # defined in a notebook, or not in Python
+            continue
+        body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+        for statement, after in zip(body, body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                text = _string(after)
+                found |= {statement.target.id: text} if text else {}
+    return found
+
+
+def _string(statement: ast.stmt) -> str:
+    """Return a statement that is a string alone, on one line; empty if it is anything else."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    text = value.value if isinstance(value, ast.Constant) else ""
+    return " ".join(text.split()) if isinstance(text, str) else ""
+
+
+def _default(field: Field[Any]) -> str:
+    value = field.default
+    if value is MISSING and field.default_factory is not MISSING:
+        value = field.default_factory()
+    if value is MISSING:
+        return "required"
+    return "none" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def in_words(hint: Any) -> str:
+    """Return a type in words: "number, at least 0"."""
+    if isinstance(hint, str):
+        return hint
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return ", ".join([in_words(inside[0]), *_bounds(inside[1:])])
+    if origin is Literal:
+        return " or ".join(json.dumps(choice, ensure_ascii=False) for choice in inside)
+    if origin in (Union, types.UnionType):
+        return _choice(inside)
+    if origin in (tuple, list):
+        return f"list ({in_words(inside[0])})" if inside else "list"
+    return WORDS.get(origin or hint, getattr(hint, "__name__", str(hint)))
+
+
+def _choice(inside: tuple[Any, ...]) -> str:
+    """Return alternatives in words; a name or a table of name and options is how things are chosen."""
+    kinds = [get_origin(one) or one for one in inside]
+    if str in kinds and dict in kinds:
+        rest = [in_words(one) for one, kind in zip(inside, kinds, strict=True) if kind not in (str, dict)]
+        return " or ".join(["name or table", *rest])
+    return " or ".join(dict.fromkeys(map(in_words, inside)))
+
+
+def _bounds(notes: tuple[Any, ...]) -> list[str]:
+    """Return the limits of a number in words."""
+    limits = [limit for note in notes for limit in (note, *getattr(note, "metadata", ()))]
+    return [
+        f"{said} {getattr(limit, bound):g}"
+        for limit in limits
+        for bound, said in BOUNDS.items()
+        if isinstance(getattr(limit, bound, None), int | float)
+    ]

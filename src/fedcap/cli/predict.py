@@ -1,0 +1,172 @@
+"""`fedcap predict`: a client's model answers, for inputs from a NumPy file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcap.cli.models import Client, Directory, Reading, whose
+from fedcap.cli.output import AsJson, print_json, print_table, to_json
+from fedcap.registry import InputError, nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FIRST = 10
+"""How many rows are printed."""
+SUFFIXES = (".csv", ".json", ".npz")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model says of n inputs."""
+
+    classes: Sequence[str]
+    probabilities: np.ndarray
+    """n×classes."""
+    answer: Sequence[str]
+    """The most probable class of each input."""
+    confidence: np.ndarray
+    """n: how probable it is."""
+    label: Sequence[str] | None
+    """The true classes, if the file has them."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Percent of the answers that are right, if the true classes are known."""
+        if self.label is None:
+            return None
+        return 100 * sum(a == b for a, b in zip(self.answer, self.label, strict=True)) / len(self.label)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each input."""
+        rows = zip(self.answer, self.confidence.tolist(), strict=True)
+        found = [{"row": at, "answer": said, "confidence": sure} for at, (said, sure) in enumerate(rows)]
+        if self.label is not None:
+            found = [row | {"label": label} for row, label in zip(found, self.label, strict=True)]
+        return found
+
+
+def predict(
+    directory: Directory,
+    file: Annotated[Path, typer.Argument(metavar="INPUT.npz", help="Inputs x, and optionally labels y.")],
+    client: Client = None,
+    reading: Reading = "personal",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Save the answers: FILE.csv, FILE.json or FILE.npz.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a client's model answer: the class and the confidence of each input, prepared as in the run."""
+    from fedcap.files import write_aside
+    from fedcap.simulation import read
+
+    if out is not None and out.suffix not in SUFFIXES:
+        raise InputError(f"{out} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    arrays = _arrays(file)
+    models = read(directory).models
+    labels = _labels(file, arrays.get("y"), models.inputs.class_names)
+    probabilities = models.predict(client, arrays["x"], reading).numpy()
+    answers = _answers(models.inputs.class_names, probabilities, labels)
+    if out is not None:
+        write_aside(out, _content(answers, out.suffix))
+    if as_json:
+        facts = {"client": client, "reading": reading, "accuracy": answers.accuracy}
+        print_json({**facts, "answers": answers.rows()})
+    else:
+        _print(answers, whose(client, reading), out)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return inputs `x` and, if there, labels `y` of a file; nothing in it is unpickled."""
+    import numpy as np
+
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"x": loaded}
+        with loaded:
+            arrays = {name: loaded[name] for name in ("x", "y") if name in loaded.files}
+            names = ", ".join(loaded.files)
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} is not a NumPy file of numbers: {error}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    if "x" not in arrays:
+        raise InputError(f"{path} has no array 'x', only {names or 'nothing'}")
+    if arrays["x"].ndim == 0 or not len(arrays["x"]):
+        raise InputError(f"{path}: x has no inputs")
+    return arrays
+
+
+def _labels(path: Path, y: np.ndarray | None, classes: Sequence[str]) -> list[str] | None:
+    """Return the labels by the run's names of the classes; refuse a class that the run does not know."""
+    from fedcap.data.own import as_array, numbered
+
+    if y is None:
+        return None
+    known, places = numbered(str(path), "y", as_array(str(path), "y", y))
+    for name in known:
+        if name not in classes:
+            raise InputError(f"{path}: y has the class {name!r}, which the run does not: {nearest(name, classes)}")
+    return [known[place] for place in places.tolist()]
+
+
+def _answers(classes: Sequence[str], probabilities: np.ndarray, labels: list[str] | None) -> Answers:
+    import numpy as np
+
+    if labels is not None and len(labels) != len(probabilities):
+        raise InputError(f"y has {len(labels)} labels for {len(probabilities)} inputs")
+    if not np.isfinite(probabilities).all():
+        raise InputError("the model answers NaN: its weights are not finite, the run has diverged")
+    best = probabilities.argmax(axis=1)
+    answer = [classes[place] for place in best.tolist()]
+    return Answers(classes, probabilities, answer, probabilities[np.arange(len(best)), best], labels)
+
+
+def _content(answers: Answers, suffix: str) -> bytes | str:
+    """Return the answers as a file's content."""
+    import numpy as np
+
+    if suffix == ".json":
+        return to_json({"accuracy": answers.accuracy, "answers": answers.rows()})
+    if suffix == ".csv":
+        rows, text = answers.rows(), io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+    file = io.BytesIO()
+    true = {} if answers.label is None else {"label": np.array(answers.label)}
+    np.savez(
+        file,
+        answer=np.array(answers.answer),
+        confidence=answers.confidence,
+        probabilities=answers.probabilities,
+        classes=np.array(answers.classes),
+        **true,
+    )
+    return file.getvalue()
+
+
+def _print(answers: Answers, who: str, out: Path | None) -> None:
+    from fedcap.records import Table
+
+    rows = answers.rows()
+    cells = [[row["row"], row["answer"], f"{row['confidence']:.3f}", *list(row.values())[3:]] for row in rows]
+    print_table(Table(tuple(rows[0]), cells[:FIRST]))
+    left = len(rows) - FIRST
+    if left > 0 and out is None:
+        typer.echo(f"{left} more: save all with -o answers.csv, or print them with --json")
+    right = "" if answers.accuracy is None else f", {answers.accuracy:.1f} % of them right"
+    typer.echo(f"{len(rows)} answer{'s' * (len(rows) != 1)} by {who}{right}")
+    if out is not None:
+        typer.echo(f"  {out}")

@@ -1,0 +1,51 @@
+"""`fedcap show`: what runs came to, finished or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcap.cli.output import AsJson, print_json, print_table
+
+if TYPE_CHECKING:
+    from fedcap.records import Run
+
+
+def show(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Directories of runs.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run came to, or how far it is; several runs as a table."""
+    from fedcap.records import Table, read, summary_table
+
+    runs = [read(directory) for directory in directories]
+    table = summary_table(runs)
+    if as_json:
+        print_json([_facts(run) | row for run, row in zip(runs, table.dicts(), strict=True)])
+    elif len(runs) == 1:
+        typer.echo(_summary(runs[0]))
+    else:
+        rows = [[str(run.path), *row] for run, row in zip(runs, table.rows, strict=True)]
+        print_table(Table(("run", *table.columns), rows, notes=table.notes))
+
+
+def _summary(run: Run) -> str:
+    """Return the summary of a run; of an unfinished one, how to go on too."""
+    from fedcap.cli.summary import summary
+
+    if run.result is None:
+        return f"{run}\n  continue   fedcap run --resume {run.path}"
+    return summary(run.settings, run.result, run.path)
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """Return a run for JSON: where it is, its settings, and its result, null if it has not finished."""
+    return {
+        "directory": str(run.path),
+        "finished": run.result is not None,
+        "settings": run.settings.model_dump(),
+        "result": None if run.result is None else json.loads(run.result.to_json()),
+    }

@@ -1,0 +1,76 @@
+"""Models as files that are used without fedcap: weights (.safetensors), or a whole program (.pt2).
+
+The program is made by `torch.export`: raw inputs in, n×…, probabilities out, n×classes, for any n.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from fedcap.files import write_aside
+from fedcap.registry import InputError
+from fedcap.simulation.preparation import Answering
+from fedcap.simulation.reading import Run
+
+SUFFIXES = (".safetensors", ".pt2")
+ABOUT = "about.json"
+"""The name of what is told about the model: a file inside a program, an entry of the weights' metadata."""
+
+
+def export(run: Run, client: str | None, reading: str, path: Path) -> dict[str, Any]:
+    """Write a model to a file, and return what the file tells about it."""
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{path} must end in {' or in '.join(SUFFIXES)}: weights, or a whole program")
+    answering = run.models.answering(client, reading)
+    preparation = answering.preparation
+    about: dict[str, Any] = {
+        "client": client,
+        "reading": reading,
+        "classes": list(run.models.inputs.class_names),
+        "shape": list(preparation.shape),
+        "dtype": preparation.dtype,
+        "run": run.provenance.digest,
+    }
+    if path.suffix == ".pt2":
+        content = _program(answering, about)
+    else:
+        for part in ("mean", "deviation"):
+            tensor = getattr(preparation, part)
+            about |= {} if tensor is None else {part: tensor.tolist()}
+        content = _weights(answering, about)
+    write_aside(path, content)
+    return about
+
+
+def _weights(answering: Answering, about: Mapping[str, Any]) -> bytes:
+    """Return the model's state dict, with the module's own names, as safetensors."""
+    state = {name: tensor.clone() for name, tensor in answering.model.state_dict().items()}
+    return save(state, metadata={ABOUT: json.dumps(about)})
+
+
+def _program(answering: Answering, about: Mapping[str, Any]) -> bytes:
+    """Return preparation, model and softmax as one program that takes any number of inputs."""
+    preparation = answering.preparation
+    example = torch.zeros(2, *preparation.shape, dtype=getattr(torch, preparation.dtype))
+    try:
+        with torch.no_grad():
+            batch = torch.export.Dim("batch", min=1)
+            program = torch.export.export(answering, (example,), dynamic_shapes={"x": {0: batch}})
+    except Exception as error:  # whatever the user's own network does that cannot be traced
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"the network cannot be made a program ({type(error).__name__}: {first}): export its weights,"
+            " with -o FILE.safetensors"
+        ) from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it tells where fedcap lies on this machine
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
+    return file.getvalue()

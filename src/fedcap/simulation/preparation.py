@@ -1,0 +1,137 @@
+"""From inputs as a user has them to inputs as a run's networks saw them.
+
+Bytes are scaled to [−1, 1] if the run's inputs were bytes. If the run standardised its data, inputs are
+standardised by the mean and the deviation of the client's own training part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcap.data import FederatedData
+from fedcap.data.own import as_array, as_inputs
+from fedcap.records import Provenance
+from fedcap.registry import InputError
+
+WHAT = "inputs"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What goes into a run's networks, and what comes out."""
+
+    shape: tuple[int, ...]
+    """The shape of one input."""
+    class_names: tuple[str, ...]
+    """In the order of the network's answers."""
+    pixels: bool
+    """Whether inputs were bytes, which are scaled to [−1, 1]."""
+
+    @classmethod
+    def of(cls, data: FederatedData) -> Inputs:
+        """Return what goes into the networks that train on this data."""
+        names = data.class_names or tuple(str(label) for label in range(data.classes))
+        return cls(data.shape, names, _treatment(data)[0])
+
+    @classmethod
+    def recorded(cls, provenance: Provenance) -> Inputs:
+        """Return what a run has written down."""
+        return cls(tuple(provenance.shape), tuple(provenance.class_names), provenance.pixels)
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """How one client's inputs are prepared. Call it with inputs as a user has them."""
+
+    shape: tuple[int, ...]
+    pixels: bool
+    mean: Tensor | None = None
+    """Of the client's training part; it broadcasts over one input. None if nothing was standardised."""
+    deviation: Tensor | None = None
+
+    def __call__(self, inputs: Any) -> Tensor:
+        """Return inputs, n×H×W, n×H×W×C, n×C×H×W or n×…, as the client's network saw them."""
+        return self.scaled(self.arranged(inputs))
+
+    @property
+    def dtype(self) -> str:
+        """The type of the numbers that `scaled` takes."""
+        return "uint8" if self.pixels else "float32"
+
+    def arranged(self, inputs: Any) -> Tensor:
+        """Return inputs in the shape of the network's, as bytes if the run's were bytes, else as floats."""
+        array = as_array(WHAT, "x", inputs)
+        x = as_inputs(WHAT, _bytes(array) if self.pixels else _numbers(array))
+        found = tuple(x.shape[1:])
+        if found == self.shape:
+            return x
+        if len(self.shape) == 3 and found == (*self.shape[1:], self.shape[0]):
+            return x.movedim(-1, 1).contiguous()
+        if self.shape[0] == 1 and found == self.shape[1:]:
+            return x[:, None]
+        raise InputError(
+            f"{WHAT}: x has the shape {_text(('n', *found))}; the run's networks take {_text(('n', *self.shape))}"
+        )
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Return arranged inputs as the network saw them."""
+        x = x.to(torch.float32)
+        if self.pixels:
+            x = x / 127.5 - 1
+        return x if self.mean is None or self.deviation is None else (x - self.mean) / self.deviation
+
+
+class Answering(nn.Module):
+    """A model between its preparation and a softmax: arranged inputs in, probabilities n×classes out."""
+
+    def __init__(self, preparation: Preparation, model: nn.Module) -> None:
+        super().__init__()
+        self.preparation = preparation
+        self.model = model
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return how probable each class is."""
+        return torch.softmax(self.model(self.preparation.scaled(x)), dim=1)
+
+
+def scaling_tensors(data: FederatedData) -> dict[str, Tensor]:
+    """Return the clients' means and deviations, stacked in the order of their names; empty without any."""
+    scaling = _treatment(data)[1]
+    if not scaling:
+        return {}
+    return {
+        part: torch.stack([getattr(scaling[name], part) for name in data.names])
+        for part in ("mean", "deviation")
+    }
+
+
+def _treatment(data: FederatedData) -> tuple[bool, Mapping[str, Any]]:
+    """Return whether inputs were bytes, and by client how they were standardised."""
+    return getattr(data, "pixels", False), getattr(data, "scaling", {})
+
+
+def _bytes(x: np.ndarray) -> np.ndarray:
+    """Return whole numbers from 0 to 255 as bytes; refuse anything else."""
+    whole = x.dtype.kind in "iu" and x.size > 0
+    if x.dtype != np.uint8 and not (whole and x.min() >= 0 and x.max() <= 255):
+        raise InputError(
+            f"{WHAT}: the run's inputs were images as bytes: x must hold whole numbers from 0 to 255, not"
+            f" {x.dtype}"
+        )
+    return x.astype(np.uint8, copy=False)
+
+
+def _numbers(x: np.ndarray) -> np.ndarray:
+    """Return numbers as floats; what holds no numbers is left for `as_inputs` to refuse."""
+    return x.astype(np.float32, copy=False) if x.dtype.kind in "fiub" else x
+
+
+def _text(shape: tuple[Any, ...]) -> str:
+    return "×".join(map(str, shape))

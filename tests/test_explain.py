@@ -1,0 +1,129 @@
+"""`fedcap list NAME`: everything that can be named explains itself and each of its options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fedcap
+from fedcap.cli import main
+from fedcap.cli.explain import explanations, registries
+from fedcap.cli.settings import parse_setting
+from fedcap.records import overlay
+
+EVERYTHING = [(registry, name) for registry in registries().values() for name in registry.names()]
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    captured = capsys.readouterr()
+    return int(stop.value.code or 0), captured.out, captured.err
+
+
+@pytest.mark.parametrize(("registry", "name"), EVERYTHING, ids=lambda part: getattr(part, "kind", part))
+def test_everything_named_says_what_it_is_and_each_option_has_a_line(registry: object, name: str) -> None:
+    (found,) = [one for one in explanations(name) if one.kind == registry.kind]  # type: ignore[attr-defined]
+    assert len(found.about) > 40
+    assert found.summary
+    assert [option.name for option in found.options] == registry.options(name)  # type: ignore[attr-defined]
+    for option in found.options:
+        assert option.line, option.name
+        assert option.type, option.name
+        assert option.default, option.name
+
+
+def test_an_option_has_its_type_its_default_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "list", "fedcap", "--json")
+    assert code == 0
+    (found,) = json.loads(out)
+    options = {option["name"]: option for option in found["options"]}
+    assert options["alpha"]["type"] == "number, at least 0, at most 10000"
+    assert options["alpha"]["default"] == "10.0"
+    assert options["alpha"]["line"] == "How sharply likeness decides the mixing weights (Eq. 5)."
+    assert options["similarity"]["type"] == '"all" or "last-layer"'
+    assert options["customise"]["type"] == "true or false"
+    assert options["customise"]["default"] == "true"
+    assert options["t_norm"]["type"] == "number, over 0"
+    assert options["detectors"]["line"].startswith("Who looks for malicious clients; `norm`, the paper's")
+    assert options["policy"]["line"] == "How the detectors' accusations lead to removal."
+    assert "ACSAC 2024" in found["about"]
+
+
+def test_lines_of_bases_are_found_and_those_of_a_subclass_win() -> None:
+    (ditto,) = explanations("ditto")
+    lines = {option.name: option.line for option in ditto.options}
+    assert lines["rule"].startswith("How updates are aggregated")
+    assert lines["lambda_"] == "How strongly the personal model is pulled towards the global one."
+
+
+def test_list_and_explain_say_the_same_and_aliases_work(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = call(capsys, "list", "min-max")
+    assert listed == call(capsys, "explain", "minmax") == call(capsys, "explain", "MIN_MAX")
+    code, out, _ = listed
+    assert code == 0
+    assert "min-max · attack · also minmax" in out
+    assert "fedcap run --attack min-max" in out
+
+
+def test_what_differs_by_data_set_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "list", "ditto")
+    assert "on digits: lambda_=1.0" in out
+    _, out, _ = call(capsys, "list", "digits")
+    assert "model=cnn-digits, rounds=30, training.lr=0.1" in out
+
+
+def test_a_name_of_two_kinds_is_explained_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    classes = fedcap.attacks.registry._classes, fedcap.attacks.registry._aliases
+    monkeypatch.setattr(fedcap.attacks.registry, "_classes", {**classes[0], "median": classes[0]["ipm"]})
+    monkeypatch.setattr(fedcap.attacks.registry, "_aliases", {**classes[1], "median": "median"})
+    assert [found.kind for found in explanations("median")] == ["attack", "aggregator"]
+
+
+def test_an_unknown_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "list", "fedcup")
+    assert (code, out) == (2, "")
+    assert err.startswith("fedcap: nothing is called 'fedcup': did you mean 'fedcap'")
+    assert len(err.splitlines()) == 1
+    code, _, err = call(capsys, "explain", "qqqqq")
+    assert (code, err) == (2, "fedcap: nothing is called 'qqqqq': (fedcap list shows all)\n")
+
+
+def test_ones_own_class_is_explained_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my_noise.py").write_text(
+        '"""Noise of a certain length, by hand."""\n\n'
+        "from dataclasses import dataclass\n\nfrom fedcap.attacks import Attack\n\n\n"
+        '@dataclass(frozen=True)\nclass Noise(Attack):\n    """Send noise."""\n\n'
+        '    scale: float = 2.0\n    """How long it is."""\n\n'
+        "    def craft(self, view):\n        return view.updates[view.malicious]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, out, _ = call(capsys, "list", "my_noise:Noise")
+    assert code == 0
+    assert "Noise of a certain length" in out
+    assert "scale (number; default 2.0)\n      How long it is." in out
+    code, _, err = call(capsys, "list", "my_noise:Nose")
+    assert code == 2
+    assert "did you mean 'Noise'" in err
+    code, _, err = call(capsys, "list", "json:JSONDecoder")
+    assert code == 2
+    assert "is no method" in err
+
+
+@pytest.mark.parametrize(("registry", "name"), EVERYTHING, ids=lambda part: getattr(part, "kind", part))
+def test_the_command_it_gives_has_settings_that_fit(registry: object, name: str) -> None:
+    (found,) = [one for one in explanations(name) if one.kind == registry.kind]  # type: ignore[attr-defined]
+    if name in ("arrays", "npz", "folder"):
+        assert {"arrays": "(x, y)", "npz": "FILE.npz", "folder": "FOLDER"}[name] in found.use
+        return
+    words = found.use.split()
+    assert words[:2] == ["fedcap", "run"]
+    given: dict[str, object] = {}
+    for flag, value in zip(words[2::2], words[3::2], strict=True):
+        key = {"--rule": "method.rule"}.get(flag, flag.removeprefix("--"))
+        given = overlay(given, parse_setting(value if flag == "--set" else f"{key}={value}"))
+    fedcap.Experiment(**given)
