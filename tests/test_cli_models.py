@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import Killed, Killer
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 import fedcap
 from fedcap.cli import main
-from helpers import Killed, Killer
 
 QUICK = {"rounds": 2, "training": {"lr": 0.1, "epochs": 2}, "workers": 1}
 
@@ -227,12 +227,13 @@ def test_exported_weights_fit_the_networks_own_module(
         (["predict", "mine", "small.npz", "--client", "u01"], "take n×1×6×6"),
         (["predict", "mine", "uneven.npz", "--client", "u01"], "y has 1 labels for 2 inputs"),
         (["predict", "mine", "new.npz", "--client", "u1"], "did you mean 'u01'"),
-        (["predict", "mine", "new.npz", "--client", "u01", "-o", "answers.txt"], "must end in .csv, .json or"),
+        (
+            ["predict", "mine", "new.npz", "--client", "u01", "-o", "answers.txt"],
+            "must end in .csv, .json or",
+        ),
     ],
 )
-def test_mistakes_are_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
+def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
     np.savez("other.npz", z=np.zeros(3))
     np.savez("empty.npz", x=np.zeros((0, 6, 6), np.uint8))
     np.savez("small.npz", x=np.zeros((2, 5, 6), np.uint8))

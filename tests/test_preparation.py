@@ -15,8 +15,8 @@ from torch import Tensor
 
 import fedcap
 from fedcap.data import FederatedData, federate, partitions
-from fedcap.data.own import from_arrays
 from fedcap.data.npz import Npz
+from fedcap.data.own import from_arrays
 from fedcap.simulation.preparation import Answering, Preparation, scaling_tensors
 
 BYTES = np.random.default_rng(1).integers(0, 256, (6, 5, 4, 3), dtype=np.uint8)
@@ -164,7 +164,9 @@ def test_a_run_keeps_its_scalings_and_prepares_raw_inputs_with_them(standardised
     raw = as_dealt_out(standardised["x"][standardised["owners"] == "u02"])
     expected = (raw - data.scaling["u02"].mean) / data.scaling["u02"].deviation
     for holder in (run, *standardised["holders"]):
-        assert torch.equal(holder.preparation("u02")(standardised["x"][standardised["owners"] == "u02"]), expected)
+        assert torch.equal(
+            holder.preparation("u02")(standardised["x"][standardised["owners"] == "u02"]), expected
+        )
     with pytest.raises(fedcap.InputError, match="name the client"):
         run.preparation()
 

@@ -10,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers import Killed, Killer
 
 import fedcap
 from fedcap import records
 from fedcap.records import Run, summarise
-from helpers import Killed, Killer
 
-QUICK = {"rounds": 3, "training": {"lr": 0.1, "epochs": 1}, "workers": 1, "eval_every": 2}
+QUICK = {"rounds": 3, "training": {"lr": 0.1}, "workers": 1, "eval_every": 2}
 ATTACKED = {**QUICK, "attack": {"name": "ipm", "clients": [1, 5, 9]}}
-COLUMNS = "round client malicious took_part asked shared personal norm refused removed".split()
+COLUMNS = ["round", "client", "malicious", "took_part", "asked", "shared", "personal", "norm"]
+COLUMNS += ["refused", "removed"]
 
 
 @pytest.fixture(scope="module")

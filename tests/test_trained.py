@@ -1,4 +1,4 @@
-"""Models taken out of a run: the very weights of the run, as plain modules, and a clear line where there is none."""
+"""Models taken out of a run: the run's own weights in plain modules, and one line where there is none."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import Killed, Killer
 from torch import nn
 
 import fedcap
 from fedcap.simulation import Run, Simulation, load_experiment, make_crew
 from fedcap.training import Network, fresh_network
-from helpers import Killed, Killer
 
 QUICK = {"rounds": 2, "training": {"lr": 0.1, "epochs": 1}, "workers": 1}
 
@@ -151,7 +151,7 @@ def test_the_data_and_the_device_of_the_run_are_not_needed(tmp_path: Path) -> No
 def test_an_unfinished_run_has_the_models_of_its_checkpoint(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(Killed):
-        fedcap.Experiment(**QUICK | {"rounds": 3, "checkpoint_every": 2}).run(out=out, observers=[Killer(3)])
+        fedcap.Experiment(**QUICK | {"rounds": 4, "checkpoint_every": 2}).run(out=out, observers=[Killer(3)])
     whole, _ = play(None, checkpoint_every=2)
     run = fedcap.read(out)
     assert run.result is None
@@ -209,7 +209,11 @@ def test_a_newcomer_would_first_be_asked_for_an_update(attacked: Run) -> None:
 
 
 def test_a_removed_client_is_sent_nothing_but_may_have_its_own(tmp_path: Path) -> None:
-    play(tmp_path / "run", attack={"name": "sign-flipping", "clients": [1]}, method={"name": "fedcap", "t_norm": 1e-3})
+    play(
+        tmp_path / "run",
+        attack={"name": "sign-flipping", "clients": [1]},
+        method={"name": "fedcap", "t_norm": 1e-3},
+    )
     run = fedcap.read(tmp_path / "run")
     assert "1" in run.removed
     assert lacking(run, "1", "shared") == (
@@ -251,7 +255,9 @@ def test_a_run_of_an_earlier_version_is_told_as_such(tmp_path: Path) -> None:
     play(tmp_path / "run", method="fedavg", rounds=1)
     path = tmp_path / "run" / "provenance.json"
     facts = json.loads(path.read_text())
-    path.write_text(json.dumps({key: facts[key] for key in facts if key not in ("shape", "class_names", "pixels")}))
+    path.write_text(
+        json.dumps({key: facts[key] for key in facts if key not in ("shape", "class_names", "pixels")})
+    )
     run = fedcap.read(tmp_path / "run")
     assert "did not write down what its networks take" in lacking(run, "3", "personal")
     again = fedcap.Experiment(**QUICK | {"rounds": 1}, method="fedavg").run(out=tmp_path / "run")
@@ -277,4 +283,3 @@ def test_models_of_a_resumed_run_are_those_of_one_that_was_not_interrupted(tmp_p
         resumed = load_experiment(tmp_path / "run").run(out=tmp_path / "run", crew=crew)
     whole, _ = play(None)
     assert torch.equal(vector_of(resumed.model("8")), vector_of(whole.model("8")))
-

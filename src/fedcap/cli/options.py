@@ -8,6 +8,7 @@ import json
 import textwrap
 import types
 from dataclasses import MISSING, Field, dataclass, fields
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 WORDS: dict[Any, str] = {
@@ -35,7 +36,7 @@ class Option:
 
 
 def options_of(cls: type[Any]) -> list[Option]:
-    """Return the options of a class, which are the fields of its dataclass, in order."""
+    """Return the options of a class, which are the fields of its dataclass, the class's own before those of its bases."""
     if not hasattr(cls, "__dataclass_fields__"):
         return []
     try:
@@ -51,9 +52,14 @@ def options_of(cls: type[Any]) -> list[Option]:
             lines.get(field.name, ""),
             isinstance(field.default, bool | int | float | str),
         )
-        for field in fields(cls)
+        for field in sorted(fields(cls), key=lambda field: _depth(cls, field.name))
         if field.init
     ]
+
+
+def _depth(cls: type[Any], name: str) -> int:
+    """Return how far up among the bases of a class a field stands."""
+    return next(at for at, base in enumerate(cls.__mro__) if name in base.__dict__.get("__annotations__", {}))
 
 
 def _lines(cls: type[Any]) -> dict[str, str]:
@@ -65,7 +71,7 @@ def _lines(cls: type[Any]) -> dict[str, str]:
         except (OSError, TypeError, SyntaxError):  # defined in a notebook, or not in Python
             continue
         body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-        for statement, after in zip(body, body[1:], strict=False):
+        for statement, after in pairwise(body):
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 text = _string(after)
                 found |= {statement.target.id: text} if text else {}

@@ -116,7 +116,9 @@ def _labels(path: Path, y: np.ndarray | None, classes: Sequence[str]) -> list[st
     known, places = numbered(str(path), "y", as_array(str(path), "y", y))
     for name in known:
         if name not in classes:
-            raise InputError(f"{path}: y has the class {name!r}, which the run does not: {nearest(name, classes)}")
+            raise InputError(
+                f"{path}: y has the class {name!r}, which the run does not: {nearest(name, classes)}"
+            )
     return [known[place] for place in places.tolist()]
 
 
@@ -144,16 +146,16 @@ def _content(answers: Answers, suffix: str) -> bytes | str:
         writer.writeheader()
         writer.writerows(rows)
         return text.getvalue()
+    arrays = {
+        "answer": np.array(answers.answer),
+        "confidence": answers.confidence,
+        "probabilities": answers.probabilities,
+        "classes": np.array(answers.classes),
+    }
+    if answers.label is not None:
+        arrays["label"] = np.array(answers.label)
     file = io.BytesIO()
-    true = {} if answers.label is None else {"label": np.array(answers.label)}
-    np.savez(
-        file,
-        answer=np.array(answers.answer),
-        confidence=answers.confidence,
-        probabilities=answers.probabilities,
-        classes=np.array(answers.classes),
-        **true,
-    )
+    np.savez(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 

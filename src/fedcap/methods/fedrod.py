@@ -103,7 +103,7 @@ class BothHeads(nn.Module):
         self.personal = deepcopy(layers)
         self._first = (layers[0],)  # a tuple, since it is a part of the network already
         trained = [p for p in self.personal.parameters() if p.requires_grad]
-        parts = weights.split([p.numel() for p in trained])
+        parts = torch.split(weights, [p.numel() for p in trained])
         for parameter, part in zip(trained, parts, strict=True):
             parameter.data.copy_(part.view_as(parameter))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from pydantic import TypeAdapter
 
@@ -27,9 +27,9 @@ class Provenance:
     """All clients' names, in order."""
     malicious: Sequence[str]
     """Those of them who attack."""
-    shape: Sequence[int] = ()
+    shape: Sequence[int] = field(default_factory=list)
     """The shape of one input; empty in runs of versions that did not write it down."""
-    class_names: Sequence[str] = ()
+    class_names: Sequence[str] = field(default_factory=list)
     """What the classes are called, in the order of the network's answers."""
     pixels: bool = False
     """Whether inputs were bytes, which are scaled to [−1, 1]."""

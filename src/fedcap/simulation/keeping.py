@@ -16,6 +16,7 @@ from fedcap.registry import InputError
 from fedcap.simulation.store import ClientStore
 from fedcap.state import Tensors, owned, tensor_to_names
 
+
 class Keeping(Protocol):
     """Where the tensors of a run are kept."""
 

@@ -75,9 +75,8 @@ class Preparation:
             return x.movedim(-1, 1).contiguous()
         if self.shape[0] == 1 and found == self.shape[1:]:
             return x[:, None]
-        raise InputError(
-            f"{WHAT}: x has the shape {_text(('n', *found))}; the run's networks take {_text(('n', *self.shape))}"
-        )
+        given, taken = ("×".join(map(str, ("n", *shape))) for shape in (found, self.shape))
+        raise InputError(f"{WHAT}: x has the shape {given}; the run's networks take {taken}")
 
     def scaled(self, x: Tensor) -> Tensor:
         """Return arranged inputs as the network saw them."""
@@ -131,7 +130,3 @@ def _bytes(x: np.ndarray) -> np.ndarray:
 def _numbers(x: np.ndarray) -> np.ndarray:
     """Return numbers as floats; what holds no numbers is left for `as_inputs` to refuse."""
     return x.astype(np.float32, copy=False) if x.dtype.kind in "fiub" else x
-
-
-def _text(shape: tuple[Any, ...]) -> str:
-    return "×".join(map(str, shape))

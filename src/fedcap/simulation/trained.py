@@ -109,7 +109,7 @@ class TrainedModels:
         answering = self.answering(client, reading)
         x = answering.preparation.arranged(inputs)
         with torch.no_grad():
-            return torch.cat([answering(part) for part in x.split(BATCH)])
+            return torch.cat([answering(part) for part in torch.split(x, BATCH)])
 
     def _check(self) -> None:
         if not self.inputs.shape or not self.inputs.class_names:
@@ -125,7 +125,9 @@ class TrainedModels:
         if len(self.clients) > MANY:
             near = f"{near.partition('(known: ')[0]}(there are {len(self.clients)}, from"
             near += f" {self.clients[0]!r} to {self.clients[-1]!r})"
-        raise InputError(f"unknown client {name!r}: {near}" if client is not None else f"name a client {near}")
+        raise InputError(
+            f"unknown client {name!r}: {near}" if client is not None else f"name a client {near}"
+        )
 
     def _module(self, weights: Tensor) -> nn.Module:
         """Return a new network with these weights."""
