@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +12,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 import fedcap
-from fedcap.data import FederatedData, federate, partitions
-from fedcap.data.npz import Npz
+from fedcap.data import federate, partitions
 from fedcap.data.own import from_arrays
+from fedcap.data.scaling import Scaling
 from fedcap.simulation.preparation import Answering, Preparation, scaling_tensors
 
 BYTES = np.random.default_rng(1).integers(0, 256, (6, 5, 4, 3), dtype=np.uint8)
@@ -69,7 +67,7 @@ def test_float_images_may_lack_the_channel_or_have_it_last() -> None:
         ((4,), False, np.zeros(4), r"its shape is \[4\]"),
         ((4,), False, np.full((2, 4), np.nan), "2 of 2 inputs are not finite"),
         ((4,), False, np.full((2, 4), "a"), "x must hold numbers"),
-        ((4,), False, [[1, 2], [3]], "x is not an array"),
+        ((4,), False, [[1, 2], [3]], "x must hold numbers of one shape"),
     ],
 )
 def test_inputs_that_do_not_fit_are_one_line(shape: Any, pixels: bool, given: Any, said: str) -> None:
@@ -80,7 +78,7 @@ def test_inputs_that_do_not_fit_are_one_line(shape: Any, pixels: bool, given: An
 
 def test_standardising_uses_the_clients_own_mean_and_deviation() -> None:
     mean, deviation = torch.tensor([[[1.0]], [[2.0]], [[3.0]]]), torch.tensor([[[0.5]], [[1.0]], [[4.0]]])
-    found = Preparation((3, 5, 4), True, mean, deviation)(BYTES)
+    found = Preparation((3, 5, 4), True, Scaling(mean, deviation))(BYTES)
     plain = as_dealt_out(BYTES)
     for channel in range(3):
         expected = (plain[:, channel] - mean[channel]) / deviation[channel]
@@ -95,53 +93,16 @@ def test_answers_are_probabilities() -> None:
     torch.testing.assert_close(answering(x), expected.float())
 
 
-class Spread(NamedTuple):
-    """What a client's inputs were standardised by."""
-
-    mean: Tensor
-    deviation: Tensor
-
-
-@dataclass(frozen=True)
-class ScaledData(FederatedData):
-    """The clients' data, standardised."""
-
-    pixels: bool = False
-    scaling: Mapping[str, Spread] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ScaledNpz(Npz):
-    """A file whose inputs are standardised by each client's own training part."""
-
-    def prepare(self, federated: FederatedData) -> FederatedData:
-        """Standardise."""
-        scaling = {
-            name: Spread(part.x.mean(dim=0), part.x.std(dim=0, correction=0) + 1)
-            for name, part in zip(federated.names, federated.train, strict=True)
-        }
-
-        def scaled(parts: Any) -> list[Any]:
-            return [
-                type(part)((part.x - scaling[name].mean) / scaling[name].deviation, part.y)
-                for name, part in zip(federated.names, parts, strict=True)
-            ]
-
-        plain = {one.name: getattr(federated, one.name) for one in fields(FederatedData)}
-        parts = {"train": scaled(federated.train), "test": scaled(federated.test)}
-        return ScaledData(**plain | parts | {"scaling": scaling, "pixels": True})
-
-
 @pytest.fixture
-def standardised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def standardised(tmp_path: Path) -> dict[str, Any]:
     """A run on standardised bytes, with and without a directory, and its data."""
     generator = np.random.default_rng(0)
     y = np.tile([0, 1], 60)
     x = np.clip(generator.normal(90, 30, (120, 5, 4)) + 60 * y[:, None, None], 0, 255).astype(np.uint8)
     owners = np.repeat(["u01", "u02", "u03"], 40)
     np.savez(tmp_path / "mine.npz", x=x, y=y, client=owners)
-    monkeypatch.setattr(fedcap.simulation.setup.data, "make", lambda name, **options: ScaledNpz(**options))
-    settings = {"dataset": str(tmp_path / "mine.npz"), "method": "fedavg", "rounds": 2, "workers": 1}
+    data = {"name": str(tmp_path / "mine.npz"), "standardise": True}
+    settings = {"dataset": data, "method": "fedavg", "rounds": 2, "workers": 1}
     experiment = fedcap.Experiment(**settings)
     kept = experiment.run(out=tmp_path / "run")
     return {
@@ -192,4 +153,4 @@ def test_nothing_is_kept_where_nothing_is_standardised(tmp_path: Path) -> None:
     with safe_open(tmp_path / "run" / "checkpoint.safetensors", framework="pt") as file:
         assert not [name for name in file.keys() if name.startswith("scaling")]  # noqa: SIM118
     prepare = fedcap.read(tmp_path / "run").preparation("3")
-    assert (prepare.mean, prepare.deviation, prepare.shape) == (None, None, (1, 8, 8))
+    assert (prepare.scaling, prepare.shape) == (None, (1, 8, 8))

@@ -34,7 +34,7 @@ PLACES = {
     "partition": "dataset.partition",
 }
 """Where the options of a thing of each kind are set."""
-OWN = {"npz": "FILE.npz", "folder": "FOLDER"}
+OWN = {"csv": "FILE.csv", "npz": "FILE.npz", "folder": "FOLDER"}
 """What is given in place of the name of a source of one's own data."""
 
 

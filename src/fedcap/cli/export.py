@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedcap.cli.models import Client, Directory, Reading, whose
-from fedcap.cli.output import AsJson, print_json
+from fedcap.cli.output import AsJson, print_json, save
 
 
 def export(
@@ -26,9 +26,10 @@ def export(
     names that the network's own module gives them.
     """
     from fedcap.simulation import read
-    from fedcap.simulation.exporting import export as write
+    from fedcap.simulation.exporting import exported
 
-    about = write(read(directory), client, reading, out)
+    content, about = exported(read(directory), client, reading, out.suffix)
+    save(out, content)
     if as_json:
         print_json({"file": str(out), **about})
         return

@@ -36,7 +36,7 @@ class Option:
 
 
 def options_of(cls: type[Any]) -> list[Option]:
-    """Return the options of a class, which are the fields of its dataclass, the class's own before those of its bases."""
+    """Return the options of a class, which are the fields of its dataclass; its own come before its bases'."""
     if not hasattr(cls, "__dataclass_fields__"):
         return []
     try:
@@ -59,7 +59,7 @@ def options_of(cls: type[Any]) -> list[Option]:
 
 def _depth(cls: type[Any], name: str) -> int:
     """Return how far up among the bases of a class a field stands."""
-    return next(at for at, base in enumerate(cls.__mro__) if name in base.__dict__.get("__annotations__", {}))
+    return next(at for at, base in enumerate(cls.__mro__) if name in inspect.get_annotations(base))
 
 
 def _lines(cls: type[Any]) -> dict[str, str]:

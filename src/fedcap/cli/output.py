@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fedcap.registry import InputError
 
 if TYPE_CHECKING:
     from fedcap.records import Table
@@ -39,3 +42,13 @@ def print_table(table: Table, numbers: bool = True) -> None:
     console.print(drawn)
     for note in table.notes:
         typer.echo(note)
+
+
+def save(path: Path, content: bytes | str) -> None:
+    """Write a file whole, or tell in a line why it cannot be written."""
+    from fedcap.files import write_aside
+
+    try:
+        write_aside(path, content)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None

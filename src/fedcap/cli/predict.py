@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcap.cli.models import Client, Directory, Reading, whose
-from fedcap.cli.output import AsJson, print_json, print_table, to_json
+from fedcap.cli.output import AsJson, print_json, print_table, save, to_json
 from fedcap.registry import InputError, nearest
 
 if TYPE_CHECKING:
@@ -66,18 +66,17 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Let a client's model answer: the class and the confidence of each input, prepared as in the run."""
-    from fedcap.files import write_aside
     from fedcap.simulation import read
 
     if out is not None and out.suffix not in SUFFIXES:
         raise InputError(f"{out} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     arrays = _arrays(file)
     models = read(directory).models
-    labels = _labels(file, arrays.get("y"), models.inputs.class_names)
+    labels = _labels(file, arrays.get("y"), len(arrays["x"]), models.inputs.class_names)
     probabilities = models.predict(client, arrays["x"], reading).numpy()
     answers = _answers(models.inputs.class_names, probabilities, labels)
     if out is not None:
-        write_aside(out, _content(answers, out.suffix))
+        save(out, _content(answers, out.suffix))
     if as_json:
         facts = {"client": client, "reading": reading, "accuracy": answers.accuracy}
         print_json({**facts, "answers": answers.rows()})
@@ -107,13 +106,13 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _labels(path: Path, y: np.ndarray | None, classes: Sequence[str]) -> list[str] | None:
+def _labels(path: Path, y: np.ndarray | None, length: int, classes: Sequence[str]) -> list[str] | None:
     """Return the labels by the run's names of the classes; refuse a class that the run does not know."""
-    from fedcap.data.own import as_array, numbered
+    from fedcap.data.labels import numbered, one_each
 
     if y is None:
         return None
-    known, places = numbered(str(path), "y", as_array(str(path), "y", y))
+    known, places = numbered(str(path), "y", one_each(str(path), "y", y, length))
     for name in known:
         if name not in classes:
             raise InputError(
@@ -125,8 +124,6 @@ def _labels(path: Path, y: np.ndarray | None, classes: Sequence[str]) -> list[st
 def _answers(classes: Sequence[str], probabilities: np.ndarray, labels: list[str] | None) -> Answers:
     import numpy as np
 
-    if labels is not None and len(labels) != len(probabilities):
-        raise InputError(f"y has {len(labels)} labels for {len(probabilities)} inputs")
     if not np.isfinite(probabilities).all():
         raise InputError("the model answers NaN: its weights are not finite, the run has diverged")
     best = probabilities.argmax(axis=1)

@@ -11,7 +11,7 @@ import typer
 from fedcap.cli.output import AsJson, print_json, print_table
 
 if TYPE_CHECKING:
-    from fedcap.records import Run
+    from fedcap.records import Run, Table
 
 
 def show(
@@ -19,7 +19,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a run came to, or how far it is; several runs as a table."""
-    from fedcap.records import Table, read, summary_table
+    from fedcap.records import read, summary_table
 
     runs = [read(directory) for directory in directories]
     table = summary_table(runs)
@@ -28,8 +28,26 @@ def show(
     elif len(runs) == 1:
         typer.echo(_summary(runs[0]))
     else:
-        rows = [[str(run.path), *row] for run, row in zip(runs, table.rows, strict=True)]
-        print_table(Table(("run", *table.columns), rows, notes=table.notes))
+        print_table(_brief(table))
+        for number, run in enumerate(runs, start=1):
+            typer.echo(f"{number:>4}  {run.path}")
+
+
+def _brief(table: Table) -> Table:
+    """Return the table of several runs as it fits a terminal: a number for each, and fewer columns."""
+    from fedcap.records import Table
+
+    columns = ("data set", "method", "attack", "seed", "rounds", "accuracy", "worst client")
+    rows = []
+    for number, row in enumerate(table.dicts(), start=1):
+        found = (
+            None if row["attackers removed"] is None else f"{row['attackers removed']} of {row['attackers']}"
+        )
+        cells = [row[column] for column in columns]
+        if row["diverged"]:
+            cells[columns.index("accuracy")] = f"{row['accuracy']:.1f} †"
+        rows.append([str(number), *cells, found, row["honest removed"]])
+    return Table(("run", *columns, "attackers removed", "honest removed"), rows, notes=table.notes)
 
 
 def _summary(run: Run) -> str:

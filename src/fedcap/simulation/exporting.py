@@ -8,13 +8,11 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save
 
-from fedcap.files import write_aside
 from fedcap.registry import InputError
 from fedcap.simulation.preparation import Answering
 from fedcap.simulation.reading import Run
@@ -24,10 +22,12 @@ ABOUT = "about.json"
 """The name of what is told about the model: a file inside a program, an entry of the weights' metadata."""
 
 
-def export(run: Run, client: str | None, reading: str, path: Path) -> dict[str, Any]:
-    """Write a model to a file, and return what the file tells about it."""
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"{path} must end in {' or in '.join(SUFFIXES)}: weights, or a whole program")
+def exported(run: Run, client: str | None, reading: str, suffix: str) -> tuple[bytes, dict[str, Any]]:
+    """Return a model as the content of a file with this suffix, and what the file tells about it."""
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"the file of a model must end in {' or in '.join(SUFFIXES)}: weights, or a whole program"
+        )
     answering = run.models.answering(client, reading)
     preparation = answering.preparation
     about: dict[str, Any] = {
@@ -38,15 +38,12 @@ def export(run: Run, client: str | None, reading: str, path: Path) -> dict[str, 
         "dtype": preparation.dtype,
         "run": run.provenance.digest,
     }
-    if path.suffix == ".pt2":
-        content = _program(answering, about)
-    else:
-        for part in ("mean", "deviation"):
-            tensor = getattr(preparation, part)
-            about |= {} if tensor is None else {part: tensor.tolist()}
-        content = _weights(answering, about)
-    write_aside(path, content)
-    return about
+    if suffix == ".pt2":
+        return _program(answering, about), about
+    if preparation.scaling is not None:
+        about["mean"] = preparation.scaling.mean.tolist()
+        about["deviation"] = preparation.scaling.deviation.tolist()
+    return _weights(answering, about), about
 
 
 def _weights(answering: Answering, about: Mapping[str, Any]) -> bytes:

@@ -6,7 +6,6 @@ standardised by the mean and the deviation of the client's own training part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from fedcap.data import FederatedData
 from fedcap.data.own import as_array, as_inputs
+from fedcap.data.scaling import Scaling
 from fedcap.records import Provenance
 from fedcap.registry import InputError
 
@@ -37,7 +37,7 @@ class Inputs:
     def of(cls, data: FederatedData) -> Inputs:
         """Return what goes into the networks that train on this data."""
         names = data.class_names or tuple(str(label) for label in range(data.classes))
-        return cls(data.shape, names, _treatment(data)[0])
+        return cls(data.shape, names, data.pixels)
 
     @classmethod
     def recorded(cls, provenance: Provenance) -> Inputs:
@@ -51,9 +51,8 @@ class Preparation:
 
     shape: tuple[int, ...]
     pixels: bool
-    mean: Tensor | None = None
-    """Of the client's training part; it broadcasts over one input. None if nothing was standardised."""
-    deviation: Tensor | None = None
+    scaling: Scaling | None = None
+    """How the client's inputs were standardised, if they were."""
 
     def __call__(self, inputs: Any) -> Tensor:
         """Return inputs, n×H×W, n×H×W×C, n×C×H×W or n×…, as the client's network saw them."""
@@ -66,7 +65,7 @@ class Preparation:
 
     def arranged(self, inputs: Any) -> Tensor:
         """Return inputs in the shape of the network's, as bytes if the run's were bytes, else as floats."""
-        array = as_array(WHAT, "x", inputs)
+        array = as_array(WHAT, inputs)
         x = as_inputs(WHAT, _bytes(array) if self.pixels else _numbers(array))
         found = tuple(x.shape[1:])
         if found == self.shape:
@@ -83,7 +82,7 @@ class Preparation:
         x = x.to(torch.float32)
         if self.pixels:
             x = x / 127.5 - 1
-        return x if self.mean is None or self.deviation is None else (x - self.mean) / self.deviation
+        return x if self.scaling is None else self.scaling.apply(x)
 
 
 class Answering(nn.Module):
@@ -102,18 +101,13 @@ class Answering(nn.Module):
 
 def scaling_tensors(data: FederatedData) -> dict[str, Tensor]:
     """Return the clients' means and deviations, stacked in the order of their names; empty without any."""
-    scaling = _treatment(data)[1]
-    if not scaling:
+    if not data.scaling:
         return {}
+    each = [data.scaling[name] for name in data.names]
     return {
-        part: torch.stack([getattr(scaling[name], part) for name in data.names])
-        for part in ("mean", "deviation")
+        "mean": torch.stack([scaling.mean for scaling in each]),
+        "deviation": torch.stack([scaling.deviation for scaling in each]),
     }
-
-
-def _treatment(data: FederatedData) -> tuple[bool, Mapping[str, Any]]:
-    """Return whether inputs were bytes, and by client how they were standardised."""
-    return getattr(data, "pixels", False), getattr(data, "scaling", {})
 
 
 def _bytes(x: np.ndarray) -> np.ndarray:

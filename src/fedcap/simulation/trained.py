@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcap import models
+from fedcap.data.scaling import Scaling
 from fedcap.methods import Method
 from fedcap.methods.server import Server
 from fedcap.records import Provenance
@@ -97,8 +98,9 @@ class TrainedModels:
             return Preparation(shape, pixels)
         if who is None:
             raise InputError("the run standardised each client's inputs by its own data: name the client")
-        mean, deviation = (scaling[part][self.clients.index(who)].cpu() for part in ("mean", "deviation"))
-        return Preparation(shape, pixels, mean, deviation)
+        row = self.clients.index(who)
+        own = Scaling(scaling["mean"][row].cpu(), scaling["deviation"][row].cpu())
+        return Preparation(shape, pixels, own)
 
     def answering(self, client: str | int | None = None, reading: str = "personal") -> Answering:
         """Return a model together with its preparation and a softmax."""
