@@ -41,13 +41,13 @@ def test_an_option_has_its_type_its_default_and_its_line(capsys: pytest.CaptureF
     assert code == 0
     (found,) = json.loads(out)
     options = {option["name"]: option for option in found["options"]}
-    assert options["alpha"]["type"] == "number, at least 0, at most 10000"
+    assert options["alpha"]["type"] == "number ≥ 0 and ≤ 10000"
     assert options["alpha"]["default"] == "10.0"
     assert options["alpha"]["line"] == "How sharply likeness decides the mixing weights (Eq. 5)."
     assert options["similarity"]["type"] == '"all" or "last-layer"'
     assert options["customise"]["type"] == "true or false"
     assert options["customise"]["default"] == "true"
-    assert options["t_norm"]["type"] == "number, over 0"
+    assert options["t_norm"]["type"] == "number > 0"
     assert options["detectors"]["line"].startswith("Who looks for malicious clients; `norm`, the paper's")
     assert options["policy"]["line"] == "How the detectors' accusations lead to removal."
     assert "ACSAC 2024" in found["about"]

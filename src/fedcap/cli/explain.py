@@ -145,10 +145,10 @@ def _use(kind: str, name: str, options: Sequence[Option]) -> str:
     if name == "arrays":
         return "fedcap.Experiment(dataset=(x, y)).run()"
     line = USES[kind].format(name=OWN.get(name, name))
-    simple = [option for option in options if option.simple]
-    if not simple or kind not in PLACES:
+    chosen = next((option for option in options if option.numeric), None)
+    if chosen is None or kind not in PLACES:
         return line
-    return f"{line} --set {PLACES[kind]}.{simple[-1].name}={simple[-1].default}"
+    return f"{line} --set {PLACES[kind]}.{chosen.name}={chosen.default}"
 
 
 def _text(explanation: Explanation) -> str:

@@ -10,6 +10,9 @@ import typer
 from fedcap.cli.models import Client, Directory, Reading, whose
 from fedcap.cli.output import AsJson, print_json, save
 
+NAMED = 12
+"""How many classes are named."""
+
 
 def export(
     directory: Directory,
@@ -34,9 +37,11 @@ def export(
         print_json({"file": str(out), **about})
         return
     shape = "×".join(map(str, about["shape"]))
-    classes = len(about["classes"])
-    typer.echo(f"{out}: {whose(client, reading)}; takes n×{shape} {about['dtype']}, tells {classes} classes")
+    classes = about["classes"]
+    names = ", ".join(classes[:NAMED]) + (f", … ({len(classes)} classes)" if len(classes) > NAMED else "")
+    typer.echo(f"{out}: {whose(client, reading)}")
+    typer.echo(f"  takes      n×{shape} {about['dtype']}\n  tells      {names}")
     if out.suffix == ".pt2":
-        typer.echo(f'  torch.export.load("{out}").module()(x)  # probabilities, n×{classes}')
+        typer.echo(f'  use        torch.export.load("{out}").module()(x)  # probabilities, n×{len(classes)}')
     else:
-        typer.echo(f'  module.load_state_dict(safetensors.torch.load_file("{out}"))')
+        typer.echo(f'  use        module.load_state_dict(safetensors.torch.load_file("{out}"))')

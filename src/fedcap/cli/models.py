@@ -21,4 +21,4 @@ Reading = Annotated[
 
 def whose(client: str | None, reading: str) -> str:
     """Return a model in words."""
-    return f"the {reading} model" + ("" if client is None else f" of client {client}")
+    return f"the {reading} model" + ("" if client is None or reading == "global" else f" of client {client}")

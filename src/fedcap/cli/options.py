@@ -20,7 +20,7 @@ WORDS: dict[Any, str] = {
     type(None): "none",
     Any: "anything",
 }
-BOUNDS = {"gt": "over", "ge": "at least", "lt": "under", "le": "at most"}
+BOUNDS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Option:
     type: str
     default: str
     line: str
-    simple: bool
-    """Whether its default is a number, a word or a truth value."""
+    numeric: bool
+    """Whether its default is a number."""
 
 
 def options_of(cls: type[Any]) -> list[Option]:
-    """Return the options of a class, which are the fields of its dataclass; its own come before its bases'."""
+    """Return the options of a class, which are the fields of its dataclass; its own come first."""
     if not hasattr(cls, "__dataclass_fields__"):
         return []
     try:
@@ -50,7 +50,7 @@ def options_of(cls: type[Any]) -> list[Option]:
             in_words(hints.get(field.name, field.type)),
             _default(field),
             lines.get(field.name, ""),
-            isinstance(field.default, bool | int | float | str),
+            isinstance(field.default, int | float) and not isinstance(field.default, bool),
         )
         for field in sorted(fields(cls), key=lambda field: _depth(cls, field.name))
         if field.init
@@ -95,12 +95,12 @@ def _default(field: Field[Any]) -> str:
 
 
 def in_words(hint: Any) -> str:
-    """Return a type in words: "number, at least 0"."""
+    """Return a type in words: "number ≥ 0"."""
     if isinstance(hint, str):
         return hint
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return ", ".join([in_words(inside[0]), *_bounds(inside[1:])])
+        return f"{in_words(inside[0])} {' and '.join(_bounds(inside[1:]))}".rstrip()
     if origin is Literal:
         return " or ".join(json.dumps(choice, ensure_ascii=False) for choice in inside)
     if origin in (Union, types.UnionType):

@@ -116,7 +116,7 @@ def _labels(path: Path, y: np.ndarray | None, length: int, classes: Sequence[str
     for name in known:
         if name not in classes:
             raise InputError(
-                f"{path}: y has the class {name!r}, which the run does not: {nearest(name, classes)}"
+                f"{path}: y has the class {name!r}, which the run does not have: {nearest(name, classes)}"
             )
     return [known[place] for place in places.tolist()]
 

@@ -40,9 +40,8 @@ def _brief(table: Table) -> Table:
     columns = ("data set", "method", "attack", "seed", "rounds", "accuracy", "worst client")
     rows = []
     for number, row in enumerate(table.dicts(), start=1):
-        found = (
-            None if row["attackers removed"] is None else f"{row['attackers removed']} of {row['attackers']}"
-        )
+        removed, attackers = row["attackers removed"], row["attackers"]
+        found = f"{removed} of {attackers}" if attackers and removed is not None else None
         cells = [row[column] for column in columns]
         if row["diverged"]:
             cells[columns.index("accuracy")] = f"{row['accuracy']:.1f} †"

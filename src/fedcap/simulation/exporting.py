@@ -18,8 +18,8 @@ from fedcap.simulation.preparation import Answering
 from fedcap.simulation.reading import Run
 
 SUFFIXES = (".safetensors", ".pt2")
-ABOUT = "about.json"
-"""The name of what is told about the model: a file inside a program, an entry of the weights' metadata."""
+ABOUT = "about"
+"""The name of what is told about a model: an entry of the weights' metadata, a .json file in a program."""
 
 
 def exported(run: Run, client: str | None, reading: str, suffix: str) -> tuple[bytes, dict[str, Any]]:
@@ -55,6 +55,7 @@ def _weights(answering: Answering, about: Mapping[str, Any]) -> bytes:
 def _program(answering: Answering, about: Mapping[str, Any]) -> bytes:
     """Return preparation, model and softmax as one program that takes any number of inputs."""
     preparation = answering.preparation
+    answering.requires_grad_(False)
     example = torch.zeros(2, *preparation.shape, dtype=getattr(torch, preparation.dtype))
     try:
         with torch.no_grad():
@@ -69,5 +70,5 @@ def _program(answering: Answering, about: Mapping[str, Any]) -> bytes:
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it tells where fedcap lies on this machine
     file = io.BytesIO()
-    torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
+    torch.export.save(program, file, extra_files={f"{ABOUT}.json": json.dumps(about)})
     return file.getvalue()

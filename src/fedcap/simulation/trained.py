@@ -99,7 +99,7 @@ class TrainedModels:
         if who is None:
             raise InputError("the run standardised each client's inputs by its own data: name the client")
         row = self.clients.index(who)
-        own = Scaling(scaling["mean"][row].cpu(), scaling["deviation"][row].cpu())
+        own = Scaling(*(scaling[part][row].cpu().clone() for part in ("mean", "deviation")))
         return Preparation(shape, pixels, own)
 
     def answering(self, client: str | int | None = None, reading: str = "personal") -> Answering:
