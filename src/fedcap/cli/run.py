@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings.")] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Data set, FILE.npz, or folder of images. [default: digits]")
+        str | None, typer.Option(help="Data set, FILE.csv, FILE.npz, or folder. [default: digits]")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Network, or module:function.")] = None,
     method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
