@@ -90,6 +90,18 @@ def test_quotes_decide_between_separators(tmp_path: Path) -> None:
     assert loaded(path, clients=2).samples.x.tolist() == [[1, 2], [3, 4]]
 
 
+def test_between_semicolons_a_comma_is_a_decimal_point(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("a;b;label\n-1,5;2;x\n3;4,25e1;y\n")
+    assert loaded(path, clients=2).samples.x.tolist() == [[-1.5, 2], [3, 42.5]]
+    path.write_text("a;b;label\n1.234,5;2;x\n")
+    with pytest.raises(InputError, match=r"column 'a' must hold numbers \('1\.234,5' in line 2\)"):
+        loaded(path)
+    path.write_text('a\tb\tlabel\n"1,5"\t2\tx\n')
+    with pytest.raises(InputError, match=r"column 'a' must hold numbers \('1,5' in line 2\)"):
+        loaded(path)
+
+
 @pytest.mark.parametrize("name", ["label", "Target", "y", "CLASS"])
 def test_the_usual_names_of_columns_need_not_be_given(tmp_path: Path, name: str) -> None:
     test = np.array(["train", "test"])[(np.arange(120) % 4 == 0).astype(int)]
@@ -141,8 +153,8 @@ def cells(column: int, row: int, cell: object) -> list[object]:
         (1, 3, "nan", r"missing, the first in line 5, column 'b'"),
         (1, 3, "red", r"column 'b' must hold numbers \('red' in line 5\).*dataset\.ignore=\[\"b\"\]"),
         (1, 3, "inf", r"1 of 120 inputs are not finite"),
-        (3, 4, "", r"column 'diagnosis' has no value for 1 of 120 samples \(the first: line 6\)"),
-        (4, 119, " ", r"column 'hospital' has no value for 1 of 120 samples \(the first: line 121\)"),
+        (3, 4, "", r"column 'diagnosis' has no value for 1 of 120 samples, first in line 6:"),
+        (4, 119, " ", r"column 'hospital' has no value for 1 of 120 samples, first in line 121:"),
     ],
 )
 def test_a_cell_that_cannot_be_used_is_told_with_its_line_and_column(
@@ -236,6 +248,10 @@ def test_the_command_line_checks_shows_and_runs_a_table(
     assert (code, out) == (2, "")
     assert "dataset.label=NAME" in err
     assert len(err.splitlines()) == 1
+    code, out, err = call(capsys, "data", "check", path, "--set=dataset.label=diagnosis")
+    assert (code, out) == (2, "")
+    assert "column 'hospital' must hold numbers ('Oslo' in line 2)" in err
+    assert len(err.splitlines()) == 1
     code, _, err = call(capsys, "data", "get", path)
     assert (code, "is your own data" in err) == (2, True)
     quick = ["--rounds=1", "--workers=1", "--set=training.epochs=1", "--out=run"]
@@ -244,4 +260,5 @@ def test_the_command_line_checks_shows_and_runs_a_table(
     config = tomllib.loads(Path("run/config.toml").read_text())["dataset"]
     assert {key: config[key] for key in ROLES} == ROLES
     assert (config["name"], config["path"]) == ("csv", path)
+    assert config["ignore"] == []
     assert read(Path("run")).settings.dataset_name == "mine"

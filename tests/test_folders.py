@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -40,7 +41,7 @@ def images(folder: Path, *inside: str, count: int = 12) -> Path:
     ],
 )
 def test_train_and_test_folders_are_the_datas_own_split_and_not_clients(
-    tmp_path: Path, tops: tuple[str, ...], tests: set[str], note: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tops: tuple[str, ...], tests: set[str], note: str
 ) -> None:
     folder = images(tmp_path / "pets", *(f"{top}/{label}" for top in tops for label in ("cat", "dog")))
     experiment = fedcap.Experiment(dataset={"name": str(folder), "clients": 3})
@@ -52,6 +53,9 @@ def test_train_and_test_folders_are_the_datas_own_split_and_not_clients(
     assert dataset.test.tolist() == in_test
     assert note in " ".join(dataset.notes)
     assert bool(dataset.notes) == bool(note)
+    with pytest.raises(SystemExit):
+        main(["data", "check", str(folder)])
+    assert f"samples of 1×6×8 ({sum(in_test)} for testing only), 2 classes" in capsys.readouterr().out
     federated = experiment.load_data()
     assert federated.names == ("0", "1", "2")
     assert sum(map(len, federated.test)) == sum(in_test)
@@ -83,18 +87,11 @@ def ticks(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], path: Path) -
     """Draw who has what, and return what is written beside the rows."""
     drawn: list[Figure] = []
     monkeypatch.setattr(pictures, "save", lambda figure, _: drawn.append(figure))
-    rng = np.random.default_rng(0)
-    y = [Samples(*map(np_tensor, (rng.normal(size=(4, 2)), np.arange(4) % 2))) for _ in names]
-    pictures.draw_partition("mine", names, y, y, ("0", "1"), path)
+    parts = [Samples(torch.zeros(4, 2), torch.arange(4) % 2) for _ in names]
+    pictures.draw_partition("mine", names, parts, parts, ("0", "1"), path)
     (figure,) = drawn
     figure.canvas.draw()
     return [label.get_text() for label in figure.axes[0].get_yticklabels()]
-
-
-def np_tensor(values: np.ndarray) -> object:
-    import torch
-
-    return torch.from_numpy(values)
 
 
 def test_the_clients_names_are_beside_their_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_run_on_a_frame_goes_on_from_python(frame: Any, tmp_path: Path) -> Non
     [
         (
             {"colour": np.array(["red"] * 120)},
-            r"column 'colour' must hold numbers \('red' in row 0, counted from 0\)",
+            r"column 'colour' must hold numbers \('red' in row 0 \(counted from 0\)\)",
         ),
         ({"born": np.full(120, "2000-01-01", "datetime64[ns]")}, "column 'born' must hold numbers"),
         (
@@ -220,10 +220,11 @@ def test_a_torch_dataset_may_have_labels_of_text() -> None:
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        (["a", None] * 60, r"y has no value for 60 of 120 samples \(the first: sample 1, counted from 0\)"),
+        (["a", None] * 60, r"y has no value for 60 of 120 samples, first in sample 1 \(counted from 0\)"),
         (["a", float("nan")] * 60, "y has no value for 60 of 120"),
         (np.where(Y == 0, np.nan, Y), "y has no value for 40 of 120"),
         (np.array(["a", ""] * 60), "y has no value for 60 of 120"),
+        (np.array([b"a", b""] * 60), "y has no value for 60 of 120"),
         ([1.5, 2] * 60, "fractions"),
         (np.where(Y == 0, np.inf, Y), "fractions"),
         ([{"a": 1}] * 120, "one is a dict"),

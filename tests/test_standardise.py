@@ -11,8 +11,7 @@ import torch
 from PIL import Image
 
 import fedcap
-from fedcap.data import FederatedData
-from fedcap.data.scaling import Scaling
+from fedcap.data import FederatedData, Scaling
 from fedcap.samples import Samples
 
 pytestmark = pytest.mark.usefixtures("data_folder")

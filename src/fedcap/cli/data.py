@@ -73,7 +73,9 @@ def check(
     else:
         sources = _installable()
     found = [{"name": key, **_checked(source)} for key, source in sources.items()]
-    if name is not None and found[0]["state"] == "missing":
+    if name is not None and (
+        found[0]["state"] == "missing" or (_is_own(name) and found[0]["state"] == "broken")
+    ):
         raise InputError(found[0]["line"])
     if as_json:
         print_json(found)
@@ -157,10 +159,14 @@ def _installable() -> dict[str, Source]:
 
 
 def _refuse_own(name: str) -> None:
+    if _is_own(name):
+        raise InputError(f"{name} is your own data: there is nothing to fetch")
+
+
+def _is_own(name: str) -> bool:
     from fedcap.data import table
 
-    if table(name)["name"] in NEEDS_PATH:
-        raise InputError(f"{name} is your own data: there is nothing to fetch")
+    return table(name)["name"] in NEEDS_PATH
 
 
 def _status(source: Source) -> dict[str, str]:
@@ -192,9 +198,9 @@ def _checked(source: Source) -> dict[str, Any]:
         "hash": dataset.digest(),
         "notes": list(dataset.notes),
     }
-    line = f"{facts['samples']:,} samples of {'×'.join(map(str, facts['shape']))}, {facts['classes']} classes"
+    tests = "" if dataset.test is None else f" ({int(dataset.test.sum()):,} for testing only)"
+    shape = "×".join(map(str, facts["shape"]))
+    line = f"{facts['samples']:,} samples of {shape}{tests}, {facts['classes']} classes"
     if dataset.owner_names:
         line += f", {len(dataset.owner_names)} owners"
-    if dataset.test is not None:
-        line += f", {int(dataset.test.sum()):,} of them for testing"
     return {"state": "ok", "line": "; ".join([line, *dataset.notes]), **facts}

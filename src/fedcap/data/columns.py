@@ -107,8 +107,10 @@ def refuse_twins(what: str, columns: Sequence[str]) -> None:
 
 def listed(names: Sequence[str]) -> str:
     """Return the names of a table's columns, or the first of them, for an error message."""
-    more = f", … {len(names)} in all" if len(names) > SHOWN else ""
-    return f"columns: {', '.join(names[:SHOWN])}{more}"
+    if len(names) <= SHOWN:
+        return f"columns: {', '.join(names)}"
+    half = SHOWN // 2
+    return f"{len(names)} columns: {', '.join(names[:half])}, …, {', '.join(names[-half:])}"
 
 
 def number(cell: Any) -> float | None:

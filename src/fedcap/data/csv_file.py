@@ -2,7 +2,7 @@
 
 Values are separated by commas, semicolons, tabs or bars, whichever the header has; they may be quoted. The
 text is UTF-8, or UTF-16 with a mark at its beginning. All columns but those of labels, owners and test flags
-hold numbers, with a decimal point.
+hold numbers, with a decimal point; between semicolons it may be a comma.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _read(path: Path, roles: Roles) -> Dataset:
                 )
             for key, name in named.items():
                 texts[key].append(cells[names.index(name)].strip())
-            values.extend(_numbers(cells, places, names, len(lines), wrong))
+            values.extend(_numbers(cells, places, names, len(lines), wrong, separator == ";"))
             lines.append(reader.line_num)
     if not lines:
         raise unusable(path, "it has a header and no rows")
@@ -157,13 +157,22 @@ def _read(path: Path, roles: Roles) -> Dataset:
 
 
 def _numbers(
-    cells: list[str], places: list[int], names: list[str], row: int, wrong: dict[str, tuple[str, int]]
+    cells: list[str],
+    places: list[int],
+    names: list[str],
+    row: int,
+    wrong: dict[str, tuple[str, int]],
+    commas: bool,
 ) -> list[float]:
-    """Return the features of a row; what is not a number becomes NaN, and the first of a column is kept."""
+    """Return the features of a row; what is not a number becomes NaN, and the first of a column is kept.
+
+    `commas` says whether a comma may be the decimal point.
+    """
     try:
         return [float(cells[place]) for place in places]
     except ValueError:
-        found = [number(cells[place]) for place in places]
+        taken = [cells[place].replace(",", ".") if commas else cells[place] for place in places]
+        found = [number(cell) for cell in taken]
         for place, value in zip(places, found, strict=True):
             if value is None:
                 wrong.setdefault(names[place], (cells[place], row))

@@ -91,11 +91,13 @@ def _layout(folder: Path, files: Sequence[Path]) -> _Layout:
     places = [path.relative_to(folder).parts for path in files]
     depths = Counter(map(len, places))
     if not files:
-        raise InputError(f"{folder} must hold images as {FORMS}; it has no images")
+        raise InputError(f"{folder} must hold images by class, as {FORMS}; it has no images")
     if len(depths) > 1 or not depths.keys() <= {2, 3}:
         usual = max(depths.keys() & {2, 3}, key=depths.__getitem__, default=0)
         odd = next(path for path, parts in zip(files, places, strict=True) if len(parts) != usual)
-        raise InputError(f"{folder} must hold images as {FORMS}; its images are elsewhere, such as {odd}")
+        raise InputError(
+            f"{folder} must hold images by class, as {FORMS}; its images are elsewhere, such as {odd}"
+        )
     parts = {top: SPLIT.get(top.lower()) for top in sorted({place[0] for place in places})}
     is_split = len(parts) > 1 and len({*parts.values(), None}) == len(parts) + 1 and "train" in parts.values()
     if not is_split:

@@ -66,4 +66,4 @@ def _features(what: str, columns: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _row(row: int) -> str:
-    return f"row {row}, counted from 0"
+    return f"row {row} (counted from 0)"

@@ -52,9 +52,11 @@ def _from_list(values: Sequence[Any]) -> np.ndarray:
 
 def numbered(what: str, name: str, values: np.ndarray) -> tuple[tuple[str, ...], Tensor]:
     """Return the distinct values as text, sorted, and for each entry its place among them."""
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8", "replace")
     gaps = missing(values)
     if len(gaps):
-        raise gaps_error(what, name, gaps, len(values), f"sample {gaps[0]}, counted from 0")
+        raise gaps_error(what, name, gaps, len(values), f"sample {gaps[0]} (counted from 0)")
     distinct, places = np.unique(_plain(what, name, values), return_inverse=True)
     return tuple(str(value) for value in distinct.tolist()), torch.from_numpy(places.astype(np.int64))
 
@@ -97,15 +99,13 @@ def _is_missing(value: Any) -> bool:
 def gaps_error(what: str, name: str, gaps: np.ndarray, samples: int, first: str) -> InputError:
     """Return the error for missing labels or owners; `first` says where the first one is."""
     return InputError(
-        f"{what}: {name} has no value for {len(gaps)} of {samples} samples (the first: {first}):"
+        f"{what}: {name} has no value for {len(gaps)} of {samples} samples, first in {first}:"
         " fill it in, or leave such samples out"
     )
 
 
 def _plain(what: str, name: str, values: np.ndarray) -> np.ndarray:
     """Return labels or owners as whole numbers or as text; refuse anything else."""
-    if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8", "replace")
     if values.dtype.kind == "O":
         values = _from_objects(what, name, values.tolist())
     if values.dtype.kind == "f":
