@@ -128,6 +128,8 @@ def test_a_run_keeps_its_scalings_and_prepares_raw_inputs_with_them(standardised
         assert torch.equal(
             holder.preparation("u02")(standardised["x"][standardised["owners"] == "u02"]), expected
         )
+    mean = run.preparation("u02").scaling.mean
+    assert mean.untyped_storage().nbytes() == 4 * mean.numel()  # nothing of the other clients goes with it
     with pytest.raises(fedcap.InputError, match="name the client"):
         run.preparation()
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 import torch
@@ -58,7 +60,7 @@ def _program(answering: Answering, about: Mapping[str, Any]) -> bytes:
     answering.requires_grad_(False)
     example = torch.zeros(2, *preparation.shape, dtype=getattr(torch, preparation.dtype))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _quietly():
             batch = torch.export.Dim("batch", min=1)
             program = torch.export.export(answering, (example,), dynamic_shapes={"x": {0: batch}})
     except Exception as error:  # whatever the user's own network does that cannot be traced
@@ -72,3 +74,15 @@ def _program(answering: Answering, about: Mapping[str, Any]) -> bytes:
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={f"{ABOUT}.json": json.dumps(about)})
     return file.getvalue()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep torch from printing the graph of a network that it could not trace: the error says enough."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
