@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedcap.cli.models import Client, Directory, Reading, whose
-from fedcap.cli.output import AsJson, print_json, save
+from fedcap.cli.output import AsJson, print_json, save, users_code
 
 NAMED = 12
 """How many classes are named."""
@@ -31,7 +31,8 @@ def export(
     from fedcap.simulation import read
     from fedcap.simulation.exporting import exported
 
-    content, about = exported(read(directory), client, reading, out.suffix)
+    with users_code():
+        content, about = exported(read(directory), client, reading, out.suffix)
     save(out, content)
     if as_json:
         print_json({"file": str(out), **about})

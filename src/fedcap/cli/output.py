@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +22,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text
 def to_json(content: Any) -> str:
     """Return JSON that people can read."""
     return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+@contextmanager
+def users_code() -> Iterator[None]:
+    """Send to stderr what the user's own code prints in the block: stdout is for our output alone."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def print_json(content: Any) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcap.cli.models import Client, Directory, Reading, whose
-from fedcap.cli.output import AsJson, print_json, print_table, save, to_json
+from fedcap.cli.output import AsJson, print_json, print_table, save, to_json, users_code
 from fedcap.registry import InputError, nearest
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def predict(
     arrays = _arrays(file)
     models = read(directory).models
     labels = _labels(file, arrays.get("y"), len(arrays["x"]), models.inputs.class_names)
-    probabilities = models.predict(client, arrays["x"], reading).numpy()
+    with users_code():
+        probabilities = models.predict(client, arrays["x"], reading).numpy()
     answers = _answers(models.inputs.class_names, probabilities, labels)
     if out is not None:
         save(out, _content(answers, out.suffix))

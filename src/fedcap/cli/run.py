@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcap.cli.errors import Interrupted
-from fedcap.cli.output import AsJson
+from fedcap.cli.output import AsJson, users_code
 from fedcap.cli.settings import Overrides, Workers, parse_setting
 from fedcap.registry import InputError
 
@@ -65,9 +65,12 @@ def run(
     if resume is not None:
         if file or given or out:
             raise InputError("--resume continues a run as it was: only --workers and --json go with it")
-        _play(load_experiment(resume, workers), resume, as_json)
+        with users_code():
+            experiment = load_experiment(resume, workers)
+        _play(experiment, resume, as_json)
     else:
-        experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
+        with users_code():
+            experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
         _play(experiment, out or _new_directory(experiment), as_json)
 
 
@@ -75,13 +78,15 @@ def _play(experiment: Experiment, out: Path, as_json: bool) -> None:
     """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
     from fedcap.cli.summary import summary
-    from fedcap.records import Settings
+    from fedcap.records import CONFIG, Settings
 
     try:
-        with RunProgress(experiment.rounds) as progress:
+        with users_code(), RunProgress(experiment.rounds) as progress:
             result = experiment.run(out=out, observers=[progress])
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted: continue with fedcap run --resume {out}") from None
+        begun = (out / CONFIG).exists()
+        how = f": continue with fedcap run --resume {out}" if begun else ""
+        raise Interrupted(f"interrupted{how}") from None
     if as_json:
         typer.echo(result.to_json())
     else:

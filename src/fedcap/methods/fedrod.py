@@ -9,7 +9,8 @@ ICLR 2022. With features z = body(x), every mini-batch moves
 where n_c counts the client's training samples of class c; a class it has none of is left out. Body and
 generic head are aggregated as FedAvg's model is, by any rule. The personal head never leaves the client,
 so a client keeps its trained model, D, and its head, H; the personal model answers
-generic(z) + personal(z).
+generic(z) + personal(z). Momentum, weight decay and clipping apply to either loss's gradient on its own, as
+with two optimisers.
 
 Malicious clients send attacked updates of body and generic head together; these reach other clients'
 personal heads only through the features and the generic logits. Under label flipping n_c counts flipped
@@ -31,14 +32,14 @@ from fedcap.methods.base import registry
 from fedcap.methods.fedavg import FedAvg
 from fedcap.registry import InputError, nearest
 from fedcap.state import Tensors
-from fedcap.training import Layout, Learner, LocalClient, Network, Trained
+from fedcap.training import SGD, Descent, Layout, Learner, LocalClient, Network, Trained
 
 
 class Head:
     """The last layers of a network, which can also be run with other weights, a flat vector of H."""
 
     def __init__(self, network: Network, name: str | None) -> None:
-        self._module = network.module
+        self._network = network
         self._layers = _last_layers(network.module, name)
         self._named = [(key, p) for key, p in self._layers.named_parameters() if p.requires_grad]
 
@@ -49,7 +50,7 @@ class Head:
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the network's logits for inputs x, and the features that came into the head."""
-        return _split(self._module, self._layers[0], x)
+        return _split(self._network.answer, self._layers[0], x)
 
     def answer(self, weights: Tensor, features: Tensor) -> Tensor:
         """Return the logits of a head with these weights; the network's own weights are not changed."""
@@ -59,12 +60,12 @@ class Head:
         return functional_call(self._layers, tensors, (features,))  # type: ignore[no-any-return]
 
 
-def _split(module: nn.Module, first: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a module's logits for inputs x, and what came into the first layer of its head."""
+def _split(answer: Callable[[Tensor], Tensor], first: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a network's logits for inputs x, and what came into the first layer of its head."""
     seen: list[Tensor] = []
     hook = first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     try:
-        logits = module(x)
+        logits = answer(x)
     finally:
         hook.remove()
     return logits, seen[0]
@@ -121,8 +122,14 @@ class TwoHeads(Learner):
     ) -> None:
         super().__init__(network, weights)
         self.personal = personal.clone().requires_grad_()
+        self._own = Descent(self.personal.data)
         self._head = head
         self._labels = labels
+
+    def begin(self, sgd: SGD) -> None:
+        """Get ready for the steps of one `fit`, with both heads."""
+        super().begin(sgd)
+        self._own.begin(sgd.momentum, sgd.weight_decay, sgd.clip)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the gradient of the generic head's balanced softmax loss."""
@@ -136,7 +143,7 @@ class TwoHeads(Learner):
         generic, features = self._seen
         loss = functional.cross_entropy(generic + self._head.answer(self.personal, features), y)
         (gradient,) = torch.autograd.grad(loss, self.personal)
-        self.personal.data.add_(gradient, alpha=-lr)
+        self._own.step(gradient, lr)
 
 
 def balanced_softmax(logits: Tensor, y: Tensor, labels: Tensor) -> Tensor:

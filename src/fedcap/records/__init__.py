@@ -4,6 +4,7 @@ Nothing here needs torch. Clients are named by strings.
 """
 
 from fedcap.records.directory import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, RunDirectory
+from fedcap.records.metrics import Measures, Metrics
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import ClientResult, Removal, Result, removals, summarise
 from fedcap.records.rounds import (
@@ -14,6 +15,8 @@ from fedcap.records.rounds import (
     Reason,
     RoundRecord,
     Seconds,
+    Tallies,
+    Tally,
     finite,
 )
 from fedcap.records.run import Run, read
@@ -38,6 +41,8 @@ __all__ = [
     "Accuracy",
     "ClientAccuracy",
     "ClientResult",
+    "Measures",
+    "Metrics",
     "Named",
     "Provenance",
     "Reading",
@@ -51,6 +56,8 @@ __all__ = [
     "Seconds",
     "Settings",
     "Table",
+    "Tallies",
+    "Tally",
     "digest",
     "finite",
     "identity",

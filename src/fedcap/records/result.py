@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from fedcap.records.metrics import Metrics, metrics_of
 from fedcap.records.prose import describe_result
 from fedcap.records.rounds import RoundRecord, finite
 from fedcap.registry import InputError
@@ -76,6 +77,8 @@ class Result:
     removed: Mapping[str, Removal]
     clients: Sequence[ClientResult]
     history: Sequence[RoundRecord]
+    metrics: Metrics | None = None
+    """Loss, macro-F1 and accuracy by class in the last round; none if that round did not count them."""
     models: Any = field(default=None, compare=False)
     """Where the clients' models are: something that has `model(client, reading)`. It is not in the JSON."""
 
@@ -146,6 +149,7 @@ def summarise(
         removed=removed,
         clients=client_results(history, clients, attackers),
         history=history,
+        metrics=None if history[-1].tallies is None else metrics_of(history[-1].tallies),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedcap.records import CONFIG, Result, RunDirectory, identity, read_toml
-from fedcap.registry import InputError
+from fedcap.registry import InputError, UserCodeError
 from fedcap.simulation.checkpoint import Keeper
 from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.resolving import explain
@@ -29,6 +29,9 @@ class Experiment(Setup):
         try:
             super().__init__(**settings)
         except ValidationError as error:
+            raised = error.errors()[0].get("ctx", {}).get("error")
+            if isinstance(raised, UserCodeError):
+                raise raised from raised.__cause__
             raise InputError(explain(error, type(self).model_fields)) from None
 
     def run(
