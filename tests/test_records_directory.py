@@ -133,9 +133,11 @@ def test_two_processes_cannot_run_in_one_directory(path: Path) -> None:
     command = [sys.executable, "-c", code, str(path)]
     with RunDirectory(path):
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
-        with pytest.raises(InputError, match=f"^another process is running in {path}$"):
+        with pytest.raises(InputError, match=f"^another process is running in {path}: wait for its end"):
             RunDirectory(path).__enter__()
-    assert refused.stderr.splitlines()[-1].endswith(f"another process is running in {path}")
+    assert refused.stderr.splitlines()[-1].endswith(
+        f"another process is running in {path}: wait for its end, or give another --out"
+    )
     assert subprocess.run(command, check=False).returncode == 0
 
 
@@ -172,7 +174,10 @@ def test_a_directory_without_permission_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("config.toml", "holds no run: there is no config.toml"), ("provenance.json", "has not started")],
+    [
+        ("config.toml", "holds no run: there is no config.toml"),
+        ("provenance.json", "provenance.json is missing; repeat the run in a new directory: fedcap run "),
+    ],
 )
 def test_what_is_missing_is_one_line(path: Path, missing: str, said: str) -> None:
     (path / missing).unlink()
@@ -198,7 +203,12 @@ def test_where_there_is_no_run_there_is_nothing_to_read(tmp_path: Path) -> None:
         ("provenance.json", '"seed"', '"seeds"', r"provenance.json cannot be read: seed: Field required"),
         ("result.json", '"tacc"', '"tac"', r"result.json cannot be read: tacc: Field required"),
         ("result.json", "{", "", r"result.json cannot be read: "),
-        ("result.json", '"rounds": 3', '"rounds": 4', r"rounds.jsonl has 3 rounds, result.json counts 4"),
+        (
+            "result.json",
+            '"rounds": 3',
+            '"rounds": 4',
+            r"result.json counts 4 rounds, rounds.jsonl has 3; remove it",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_one_line_that_says_where(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcap.records import Named, Settings, digest, identity, overlay, read_toml, to_toml
+from fedcap.records import Named, Settings, digest, overlay, read_toml, to_toml
 from fedcap.registry import InputError
 
 SETTINGS: dict[str, Any] = {
@@ -122,10 +122,6 @@ def test_the_digest_does_not_change_between_versions() -> None:
     # printf '[{"seed":0},"x"]' | sha256sum
     expected = "9e7ac1d8977e6ae70bd5c3605a422a0c7e07a37b20acb361f5e9f86b8e14293b"
     assert digest({"seed": 0, "workers": 1}, "x") == expected
-
-
-def test_identity_leaves_out_what_no_result_depends_on() -> None:
-    assert identity(SETTINGS).keys() == SETTINGS.keys() - {"workers", "checkpoint_every"}
 
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)

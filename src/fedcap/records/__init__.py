@@ -3,8 +3,18 @@
 Nothing here needs torch. Clients are named by strings.
 """
 
-from fedcap.records.directory import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, RunDirectory
-from fedcap.records.provenance import Provenance
+from fedcap.records.checks import checked_provenance, checked_result
+from fedcap.records.checksum import checksum
+from fedcap.records.directory import (
+    CHECKPOINT,
+    CONFIG,
+    PROVENANCE,
+    RESULT,
+    ROUNDS,
+    NewDirectory,
+    RunDirectory,
+)
+from fedcap.records.provenance import Provenance, Shorter
 from fedcap.records.result import ClientResult, Removal, Result, removals, summarise
 from fedcap.records.rounds import (
     Accuracy,
@@ -22,7 +32,6 @@ from fedcap.records.settings import (
     Named,
     Settings,
     digest,
-    identity,
     overlay,
 )
 from fedcap.records.tables import Table, markdown, summary_table
@@ -39,6 +48,7 @@ __all__ = [
     "ClientAccuracy",
     "ClientResult",
     "Named",
+    "NewDirectory",
     "Provenance",
     "Reading",
     "Realised",
@@ -50,10 +60,13 @@ __all__ = [
     "RunDirectory",
     "Seconds",
     "Settings",
+    "Shorter",
     "Table",
+    "checked_provenance",
+    "checked_result",
+    "checksum",
     "digest",
     "finite",
-    "identity",
     "markdown",
     "overlay",
     "read",
