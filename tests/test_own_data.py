@@ -91,7 +91,7 @@ def test_a_file_runs_in_the_set_up_of_another_data_set(tmp_path: Path) -> None:
     experiment = fedcap.Experiment(dataset={"name": path, "like": "emnist"})
     settings = experiment.settings()
     assert (settings["participation"], settings["model"]) == (0.2, "cnn-emnist")
-    assert settings["dataset"]["partition"]["groups"][0] == tuple(range(10))
+    assert settings["dataset"]["partition"]["groups"][0] == list(range(10))
     assert (settings["training"]["shuffle"], settings["method"]["phi"]) == (False, 0.1)
     sizes = held(experiment)
     assert len(sizes) == 100

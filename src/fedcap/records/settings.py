@@ -30,7 +30,7 @@ class Named(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        return dict(value) if isinstance(value, Named) else to_table(value)
+        return _table(value)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -48,14 +48,18 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in top.items():
         below: Any = merged.get(key)
         if key != "name" and isinstance(below, str) and isinstance(value, Mapping):
-            below = to_table(below)
+            below = _table(below)
         elif isinstance(below, Mapping) and "name" in below:
-            value = to_table(value)
+            value = _table(value)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
             same = _compared(value.get("name", below.get("name"))) == _compared(below.get("name"))
             value = overlay(below, value) if same else value
         merged[key] = value
     return merged
+
+
+def _table(value: Any) -> Any:
+    return dict(value) if isinstance(value, Named) else to_table(value)
 
 
 def _compared(name: object) -> object:
