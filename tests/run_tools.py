@@ -1,4 +1,4 @@
-"""What several test files share: small runs, runs that are killed inside a write, and comparing what is left."""
+"""What several test files share: small runs, runs killed inside a write, and comparing what is left."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from run_tools import assert_same, killed
 
 import fedcap
 from fedcap import records
 from fedcap.cli import main
 from fedcap.simulation import Simulation, checkpoint, load_experiment, snapshot
-from run_tools import assert_same, killed
 
 SETTINGS = {
     "attack": {"name": "min-max"},

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_tools import SMALL, call
 
 import fedcap
 from fedcap.records import NewDirectory
-from run_tools import SMALL, call
 
 QUICK = ["--rounds=1", "--workers=1", "--set=training.epochs=1", "--set=dataset.clients=4"]
 CLAIM = """

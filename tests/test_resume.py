@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import Killed, Killer
+from run_tools import SMALL, assert_same, call, copy, killed, left_behind
 
 import fedcap
 from fedcap import records
 from fedcap.simulation import checkpoint, load_experiment, setup, snapshot
-from helpers import Killed, Killer
-from run_tools import SMALL, assert_same, call, copy, killed, left_behind
 
 OWN_ATTACK = """
 from dataclasses import dataclass
@@ -72,8 +70,8 @@ def test_an_extended_run_has_the_bits_of_a_long_one(
 def test_a_run_can_be_extended_twice_and_before_it_has_finished(long: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for rounds, after in ((3, 2), (4, 3)):
+        experiment = fedcap.Experiment(**{**SMALL, "rounds": rounds})
         with pytest.raises(Killed):
-            experiment = fedcap.Experiment(**{**SMALL, "rounds": rounds})
             experiment.run(out=run, observers=[Killer(after)], extend=True)
     load_experiment(run, rounds=5).run(out=run, extend=True)
     assert_same(run, long)
@@ -98,7 +96,7 @@ def test_only_the_evaluation_of_the_old_last_round_is_more_than_a_long_run_has(
     assert all(tensors[name].equal(tensor) for name, tensor in tensors2.items())
 
 
-# Extending writes provenance, config and rounds.jsonl, then a line and a checkpoint per round, and the result.
+# Extending writes provenance, config and rounds.jsonl, then a line and a checkpoint per round, the result.
 @pytest.mark.parametrize("write", range(1, 9))
 def test_a_run_killed_while_it_is_extended_is_either_the_old_or_the_new_one(
     short: Path, long: Path, tmp_path: Path, write: int, capsys: pytest.CaptureFixture[str]
@@ -115,6 +113,17 @@ def test_a_run_killed_while_it_is_extended_is_either_the_old_or_the_new_one(
     assert_same(run, long)
 
 
+def test_the_result_of_before_is_not_taken_for_that_of_an_extended_run(
+    short: Path, long: Path, tmp_path: Path
+) -> None:
+    run = copy(short, tmp_path / "run")
+    assert killed(run, 3, SMALL, rounds=5, extend=True)  # config.toml is the new one
+    (run / "result.json").write_bytes((short / "result.json").read_bytes())  # as if killed before it went
+    assert records.read(run).result is None
+    assert fedcap.Experiment(**{**SMALL, "rounds": 5}).run(out=run).rounds == 5
+    assert_same(run, long)
+
+
 def test_a_run_is_not_cut_short(short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "run", "--resume", short, "--rounds", 2)
     assert (code, err) == (2, f"fedcap: {short} has 3 rounds: it can be extended, not cut to 2\n")
@@ -123,7 +132,8 @@ def test_a_run_is_not_cut_short(short: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_more_rounds_are_played_only_when_that_is_said(short: Path) -> None:
-    said = f"holds this run with 3 rounds: extend it with fedcap run --resume {short} --rounds 5, or give another"
+    go_on = f"fedcap run --resume {short} --rounds 5"
+    said = f"holds this run with 3 rounds: extend it with {go_on}, or give another --out"
     with pytest.raises(fedcap.InputError, match=said):
         fedcap.Experiment(**{**SMALL, "rounds": 5}).run(out=short)
 

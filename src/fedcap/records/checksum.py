@@ -1,7 +1,7 @@
 """Checksums: of a checkpoint's tensors, and of a file's lines, each with all lines before it.
 
-They tell damage, and changes by hand; nothing protects from somebody who computes them anew. CRC-32 takes less
-than a millisecond for a megabyte, on any machine, and so little of what it takes to write one.
+They tell damage, and changes by hand; nothing protects from somebody who computes them anew. CRC-32 takes
+less than a millisecond for a megabyte on any machine, a small part of what it takes to write one.
 """
 
 from __future__ import annotations
