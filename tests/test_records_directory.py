@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import binascii
+import json
 import os
 import subprocess
 import sys
@@ -41,7 +43,7 @@ SETTINGS: dict[str, Any] = {
     "attack": {"name": "ipm"},
     "training": {"lr": 0.05},
 }
-FACTS = Provenance({"python": "3.12"}, 1, 4, "0f", "da", "7a", 10, CLIENTS, MALICIOUS)
+FACTS = Provenance({"python": "3.12"}, 1, 4, "0f", "da", "7a", 10, CLIENTS, MALICIOUS, course="c0")
 
 
 def record(number: int, **facts: Any) -> RoundRecord:
@@ -126,6 +128,15 @@ def test_a_line_is_on_the_disk_once_it_is_appended(path: Path, monkeypatch: pyte
     (status,) = synced
     assert os.path.samestat(status, (path / "rounds.jsonl").stat())
     assert status.st_size == (path / "rounds.jsonl").stat().st_size
+
+
+def test_each_line_has_a_checksum_of_itself_and_of_those_before(path: Path) -> None:
+    before = FACTS.course
+    for played, line in zip(ROUNDS, (path / "rounds.jsonl").read_text().splitlines(), strict=True):
+        found = json.loads(line)["checksum"]
+        assert found == f"{binascii.crc32((before + played.to_json()).encode()):08x}"
+        assert line == played.to_json()[:-1] + f', "checksum": "{found}"}}'
+        before = found
 
 
 def test_two_processes_cannot_run_in_one_directory(path: Path) -> None:

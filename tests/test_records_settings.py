@@ -108,14 +108,18 @@ def test_the_digest_is_that_of_the_results() -> None:
     assert digest({**SETTINGS, "attack": {"name": "ipm", "clients": (3, 4)}}) == same
     assert digest(tomllib.loads(to_toml(SETTINGS))) == same
     assert digest(Settings.model_validate(SETTINGS).model_dump()) == same
+    assert digest({**SETTINGS, "dataset": {**SETTINGS["dataset"], "path": "/elsewhere"}}) == same
+    quiet = {**SETTINGS, "attack": {"name": "none"}}
+    assert digest(quiet) == digest({**quiet, "malicious": 0.1})
     others = [
+        digest({**SETTINGS, "malicious": 0.1}),
         digest({**SETTINGS, "seed": 1}),
         digest({**SETTINGS, "method": {"name": "fedcap", "alpha": 5.5}}),
         digest(SETTINGS, "data"),
         digest(SETTINGS, "data", "partition"),
         digest(SETTINGS, "datapartition"),
     ]
-    assert len({same, *others}) == 6
+    assert len({same, *others}) == 7
 
 
 def test_the_digest_does_not_change_between_versions() -> None:

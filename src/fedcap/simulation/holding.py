@@ -100,7 +100,9 @@ def held_settings(
         settings["workers"] = workers
     if rounds is not None:
         if rounds < held.rounds:
-            raise InputError(f"{path} has {held.rounds} rounds: it can be extended, not cut to {rounds}")
+            raise InputError(
+                f"{path} is a run of {held.rounds} rounds: it can be extended, not cut to {rounds}"
+            )
         settings["rounds"] = rounds
     where = held.dataset.options.get("path")
     if dataset is not None:
