@@ -59,7 +59,7 @@ def test_check_tells_what_is_in_each(capsys: pytest.CaptureFixture[str], data_fo
     code, out, err = call(capsys, "data", "check")
     assert code == 1
     assert err == "fedcap: broken: handwritten62\n"
-    assert "handwritten62.npz is corrupted" in out
+    assert "handwritten62.npz cannot be used: " in out
 
 
 @pytest.mark.parametrize("name", ["cifar10", "emnist", "wisdm", "handwritten62"])

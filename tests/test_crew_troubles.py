@@ -20,8 +20,10 @@ from training_tools import (
     RaisesAtTwelve,
     assert_same,
     bench_of,
+    children,
     data_of,
     outcome,
+    own_children,
 )
 
 from fedcap.training import WorkerError
@@ -38,23 +40,6 @@ def workers() -> Iterator[ProcessCrew]:
 def solo():
     """What the jobs come to when done in this process."""
     return outcome(SoloCrew(), bench_of(Pair()))
-
-
-def children(of: int) -> set[int]:
-    """Processes started by one, as the kernel sees them."""
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == of:
-            found.add(int(stat.parent.name))
-    return found
-
-
-def own_children() -> set[int]:
-    return children(os.getpid())
 
 
 def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(workers: ProcessCrew, tmp_path: Path, solo):

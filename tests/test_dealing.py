@@ -85,7 +85,7 @@ def test_federating_is_a_function_of_the_seed():
 
 
 def test_a_client_with_too_few_samples_to_split_is_an_error_that_names_it():
-    with pytest.raises(InputError, match="client 0 has 1 samples"):
+    with pytest.raises(InputError, match="client '0' has 1 sample: too few"):
         federate(numbered(4, 10), partitions.make("iid"), 5, 1, 0.75, seed=0)
 
 

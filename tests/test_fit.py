@@ -161,5 +161,5 @@ def test_settings_that_make_no_sense_are_refused_by_name(name: str, value: objec
 
 
 def test_an_unknown_setting_is_refused_by_name():
-    with pytest.raises(ValidationError, match="momentum"):
-        SETTINGS.validate_python({"momentum": 0.9})
+    with pytest.raises(ValidationError, match="nesterov"):
+        SETTINGS.validate_python({"nesterov": True})

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -287,3 +288,20 @@ def assert_same(found: Bits, expected: Bits) -> None:
     for ours, theirs in zip(found[1], expected[1], strict=True):
         assert torch.equal(ours["personal"], theirs["personal"])
     assert found[2] == expected[2]
+
+
+def children(of: int) -> set[int]:
+    """Processes started by one, as the kernel sees them."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == of:
+            found.add(int(stat.parent.name))
+    return found
+
+
+def own_children() -> set[int]:
+    return children(os.getpid())

@@ -26,6 +26,14 @@ class InputError(ValueError):
     """Something the user gave cannot be used; the message says what to do about it."""
 
 
+class UserCodeError(InputError):
+    """Code of the user's own fails; the message names it, and the cause has the traceback."""
+
+
+class RunError(RuntimeError):
+    """A run cannot go on; the message says all there is to say, and the cause has the traceback."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean …? (known: …)" for a word that is not among the known ones."""
     known = sorted(known)
@@ -76,6 +84,9 @@ def load(reference: str) -> Any:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise InputError(f"cannot import {module!r} of {reference!r}: {error}") from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UserCodeError(f"your module {module} failed on import: {what}") from error
     try:
         return getattr(found, attribute)
     except AttributeError:

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="See, fetch, check and show data sets.", no_args_is_help=True)
 
-NEEDS_PATH = ("arrays", "folder", "npz")
+NEEDS_PATH = ("arrays", "csv", "folder", "npz")
 """The sources for the user's own data, which is not installed anywhere."""
+NAMES_SHOWN = 10
+"""How many clients are named in a line."""
 
-Name = Annotated[str, typer.Argument(help="Data set, FILE.npz, or folder of images.")]
+Name = Annotated[str, typer.Argument(help="Data set, FILE.csv, FILE.npz, or folder of images.")]
 
 
 @app.command("list")
@@ -36,7 +38,7 @@ def list_(as_json: AsJson = False) -> None:
     rows = [[row["name"], row["here"], row["where"]] for row in found]
     print_table(Table(("data set", "here", "where"), rows), numbers=False)
     typer.echo(f"Looked in {' and '.join(map(str, data_folders()))} (FEDCAP_DATA names another folder).")
-    typer.echo("Your own data: --dataset FILE.npz, or a folder of images by class or by client.")
+    typer.echo("Your own data: --dataset FILE.csv, FILE.npz, or a folder of images by class or by client.")
 
 
 @app.command()
@@ -60,18 +62,20 @@ def get(name: Name, as_json: AsJson = False) -> None:
 @app.command()
 def check(
     name: Annotated[str | None, typer.Argument(help="Data set or path. [default: all that are here]")] = None,
+    settings: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Load what is here, and tell what is in it, what was skipped, what is missing or broken."""
-    from fedcap.data import make, table
-
     if name is not None:
-        options = table(name)
-        sources = {name: make(options.pop("name"), **options)}
+        sources = {name: _chosen(name, settings or [])}
+    elif settings:
+        raise InputError("--set goes with the name of a data set")
     else:
         sources = _installable()
     found = [{"name": key, **_checked(source)} for key, source in sources.items()]
-    if name is not None and found[0]["state"] == "missing":
+    if name is not None and (
+        found[0]["state"] == "missing" or (_is_own(name) and found[0]["state"] == "broken")
+    ):
         raise InputError(found[0]["line"])
     if as_json:
         print_json(found)
@@ -92,23 +96,22 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Draw who has what (clients × classes) and a sheet of samples, as PNG."""
-    from fedcap.records import overlay
     from fedcap.report.data import draw_partition, draw_samples
     from fedcap.simulation import Experiment
 
-    given: dict[str, Any] = {"dataset": name, "seed": seed}
-    for setting in settings or []:
-        given = overlay(given, parse_setting(setting))
-    experiment = Experiment(**given)
+    experiment = Experiment(**_overlaid({"dataset": name, "seed": seed}, settings or []))
     federated = experiment.load_data()
     out.mkdir(parents=True, exist_ok=True)
     label = experiment.dataset_name
     paths = {kind: out / f"{label}-{kind}.png" for kind in ("partition", "samples")}
-    draw_partition(label, federated.train, federated.test, federated.class_names, paths["partition"])
+    draw_partition(
+        label, federated.names, federated.train, federated.test, federated.class_names, paths["partition"]
+    )
     draw_samples(label, federated.train, federated.class_names, paths["samples"])
     facts = {
         "name": label,
         "clients": len(federated),
+        "names": list(federated.names),
         "classes": federated.classes,
         "train": sum(map(len, federated.train)),
         "test": sum(map(len, federated.test)),
@@ -124,7 +127,29 @@ def show(
         f"{label}: {facts['clients']} clients, {facts['classes']} classes, {facts['train']:,} training and"
         f" {facts['test']:,} test samples of {'×'.join(map(str, federated.shape))}"
     )
+    if not all(map(str.isdecimal, federated.names)):
+        shown = federated.names[:NAMES_SHOWN]
+        typer.echo(f"  clients: {', '.join(shown)}{', …' * (len(federated) > len(shown))}")
     typer.echo(f"  {paths['partition']}\n  {paths['samples']}")
+
+
+def _overlaid(given: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    from fedcap.records import overlay
+
+    for setting in settings:
+        given = overlay(given, parse_setting(setting))
+    return given
+
+
+def _chosen(name: str, settings: list[str]) -> Source:
+    """Return a data set by its name or path, with options of the form dataset.KEY=VALUE."""
+    from fedcap.data import make, table
+
+    given = _overlaid({"dataset": {"name": name}}, settings)
+    if given.keys() != {"dataset"}:
+        raise InputError("only settings of the data set can be given here, such as --set dataset.label=NAME")
+    options = table(given["dataset"])
+    return make(options.pop("name"), **options)
 
 
 def _installable() -> dict[str, Source]:
@@ -134,10 +159,14 @@ def _installable() -> dict[str, Source]:
 
 
 def _refuse_own(name: str) -> None:
+    if _is_own(name):
+        raise InputError(f"{name} is your own data: there is nothing to fetch")
+
+
+def _is_own(name: str) -> bool:
     from fedcap.data import table
 
-    if table(name)["name"] in NEEDS_PATH:
-        raise InputError(f"{name} is your own data: there is nothing to fetch")
+    return table(name)["name"] in NEEDS_PATH
 
 
 def _status(source: Source) -> dict[str, str]:
@@ -162,12 +191,16 @@ def _checked(source: Source) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "samples": len(dataset.samples),
         "classes": dataset.classes,
+        "class_names": list(dataset.class_names),
         "shape": list(dataset.samples.x.shape[1:]),
         "owners": len(dataset.owner_names) or None,
+        "owner_names": list(dataset.owner_names),
         "hash": dataset.digest(),
         "notes": list(dataset.notes),
     }
-    line = f"{facts['samples']:,} samples of {'×'.join(map(str, facts['shape']))}, {facts['classes']} classes"
+    tests = "" if dataset.test is None else f" ({int(dataset.test.sum()):,} for testing only)"
+    shape = "×".join(map(str, facts["shape"]))
+    line = f"{facts['samples']:,} samples of {shape}{tests}, {facts['classes']} classes"
     if dataset.owner_names:
         line += f", {len(dataset.owner_names)} owners"
     return {"state": "ok", "line": "; ".join([line, *dataset.notes]), **facts}

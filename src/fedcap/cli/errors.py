@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import click
 import typer
 
-from fedcap.registry import InputError
+from fedcap.registry import InputError, RunError, UserCodeError
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -25,6 +26,8 @@ def exit_code(command: Callable[[], Any]) -> int:
     try:
         code = command()
         return code if isinstance(code, int) else 0
+    except UserCodeError as error:
+        return _fail(f"{error}{_show_where(error)}", BAD_INPUT)
     except InputError as error:
         return _fail(str(error), BAD_INPUT)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -37,14 +40,22 @@ def exit_code(command: Callable[[], Any]) -> int:
         return _fail(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", INTERRUPTED)
+    except RunError as error:
+        return _fail(f"{error}{_show_where(error)}", FAILED)
     except Exception as error:
-        if os.environ.get("FEDCAP_DEBUG"):
-            raise
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         where = f" {error.filename}" if isinstance(error, OSError) and error.filename else ""
-        return _fail(f"{type(error).__name__}{where}: {what} (FEDCAP_DEBUG=1 shows where)", FAILED)
+        return _fail(f"{type(error).__name__}{where}: {what}{_show_where(error)}", FAILED)
 
 
 def _fail(message: str, code: int) -> int:
     typer.echo(f"fedcap: {' '.join(message.split())}", err=True)
     return code
+
+
+def _show_where(error: Exception) -> str:
+    """Print the traceback if the user wants it; otherwise return how to get it, to be added to the line."""
+    if not os.environ.get("FEDCAP_DEBUG"):
+        return " (FEDCAP_DEBUG=1 shows where)"
+    traceback.print_exception(error)
+    return ""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +14,13 @@ if TYPE_CHECKING:
     from fedcap.records import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@contextmanager
+def users_code() -> Iterator[None]:
+    """Send to stderr what the user's own code prints in the block: stdout is for our output alone."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def print_json(content: Any) -> None:

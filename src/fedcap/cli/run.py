@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcap.cli.errors import Interrupted
-from fedcap.cli.output import AsJson
+from fedcap.cli.output import AsJson, users_code
 from fedcap.cli.settings import Overrides, Workers, parse_setting
 from fedcap.registry import InputError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def run(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings.")] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Data set, FILE.npz, or folder of images. [default: digits]")
+        str | None, typer.Option(help="Data set, FILE.csv, FILE.npz, or folder. [default: digits]")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Network, or module:function.")] = None,
     method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
@@ -73,9 +73,12 @@ def run(
                 "--resume continues a run as it was: only --workers, --rounds (more of them), --dataset"
                 " (where its data is now) and --json go with it"
             )
-        _play(load_experiment(resume, workers, to, where), RunDirectory(resume), as_json, extend=True)
+        with users_code():
+            experiment = load_experiment(resume, workers, to, where)
+        _play(experiment, RunDirectory(resume), as_json, extend=True)
     else:
-        experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
+        with users_code():
+            experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
         _play(experiment, RunDirectory(out) if out else _new_directory(experiment), as_json)
 
 
@@ -86,12 +89,12 @@ def _play(experiment: Experiment, out: RunDirectory, as_json: bool, extend: bool
     from fedcap.records import CONFIG, Settings
 
     try:
-        with RunProgress(experiment.rounds) as progress:
+        with users_code(), RunProgress(experiment.rounds) as progress:
             result = experiment.run(out=out, observers=[progress], extend=extend)
     except KeyboardInterrupt:
         begun = not out.is_new and (out.path / CONFIG).exists()
-        go_on = f"continue with fedcap run --resume {out.path}" if begun else "nothing was written yet"
-        raise Interrupted(f"interrupted: {go_on}") from None
+        how = f": continue with fedcap run --resume {out.path}" if begun else ""
+        raise Interrupted(f"interrupted{how}") from None
     if as_json:
         typer.echo(result.to_json())
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcap.records import Result, Settings
+from fedcap.records import Metrics, Result, Settings
 
 
 def summary(settings: Settings, result: Result, path: Path) -> str:
@@ -16,6 +16,8 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
         f" · seed {settings.seed} · {result.rounds} rounds in {result.seconds:.1f} s",
         f"  accuracy   {_accuracy(result)}",
     ]
+    if result.metrics is not None:
+        lines.append(f"  besides    {_measures(result.metrics)}")
     if result.diverged:
         lines.append("  diverged   honest clients' weights became NaN or infinite; accuracy means nothing")
     if result.fpr is not None:
@@ -30,6 +32,19 @@ def _accuracy(result: Result) -> str:
         f"{result.tacc:.1f} %  (shared {shared}, personal {result.tacc_personal:.1f};"
         f" worst client {result.tacc_worst_client:.1f})"
     )
+
+
+def _measures(metrics: Metrics) -> str:
+    """Return loss and macro-F1 in a line; a loss that is not finite is shown as a dash."""
+    readings = {"shared": metrics.shared, "personal": metrics.personal}
+    found = {name: measures for name, measures in readings.items() if measures is not None}
+    loss = ", ".join(f"{name} {_number(measures.loss, '.3f')}" for name, measures in found.items())
+    f1 = ", ".join(f"{name} {_number(measures.macro_f1, '.1f')}" for name, measures in found.items())
+    return f"loss {loss}; macro-F1 {f1} %"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
 
 
 def _detection(result: Result, attackers: list[str]) -> str:

@@ -3,8 +3,9 @@
 from fedcap.data.base import Dataset, FederatedData, Source, registry
 from fedcap.data.dealing import federate
 from fedcap.data.own import table
+from fedcap.data.scaling import Scaling
 
 names = registry.names
 make = registry.make
 
-__all__ = ["Dataset", "FederatedData", "Source", "federate", "make", "names", "registry", "table"]
+__all__ = ["Dataset", "FederatedData", "Scaling", "Source", "federate", "make", "names", "registry", "table"]

@@ -1,7 +1,8 @@
-"""The user's own data from Python: a pair of arrays, or a `torch.utils.data.Dataset` of pairs.
+"""The user's own data from Python: arrays, a data frame, or a `torch.utils.data.Dataset` of pairs.
 
-`Experiment(dataset=(x, y))`, or with options `Experiment(dataset={"data": (x, y), "client": users})`. A run's
-directory keeps the data's hash and not the data, so such a run can be resumed from Python only.
+`Experiment(dataset=(x, y))`, or with options as a table: `{"x": x, "y": y, "client": users}`, or `{"data":
+frame, "label": "diagnosis", "client": "hospital"}`. A run's directory keeps the data's hash and not the data,
+so such a run can be resumed from Python only.
 """
 
 from __future__ import annotations
@@ -13,56 +14,94 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fedcap.data import frames
 from fedcap.data.base import Dataset, registry
+from fedcap.data.columns import Column, Columns, Roles
 from fedcap.data.own import Own, from_arrays
 from fedcap.registry import InputError
 
 WHAT = "dataset"
+NOT_KEPT = ("data", "x", "y", "client", "test")
+"""The options that are data: a run's directory has their digest in their place."""
 
 
 @registry.register("arrays")
 @dataclass(frozen=True)
 class Arrays(Own):
-    """Your own data from Python, a pair of arrays or a torch Dataset: Experiment(dataset=(x, y))."""
+    """Your own data from Python: Experiment(dataset=(x, y)), a data frame, or a torch Dataset."""
 
     data: Any = None
+    """A pair of inputs and labels, a data frame, or a series of pairs such as a torch Dataset."""
+    x: Any = None
+    """The inputs, n×…, if not in `data`."""
+    y: Any = None
+    """The labels, n, if not in `data`."""
+    label: Column = None
+    """A data frame's column of labels; need not be given if one is called label, target, y or class."""
     client: Any = None
-    """The owner of each sample, n."""
+    """The owner of each sample, n, or the data frame's column of owners."""
     test: Any = None
-    """Whether each sample is for testing only, n."""
+    """Whether each sample is for testing only, n, or the data frame's column that says so."""
+    ignore: Columns = ()
+    """A data frame's columns to leave out."""
     hash: str = ""
     """The digest of the data; it takes the data's place in the settings that a run's directory keeps."""
 
     def has_owners(self) -> bool:
         """Whether clients were given."""
+        if self.client is None and frames.is_frame(self.data):
+            return self._roles().client is not None
         return self.client is not None
+
+    def _roles(self) -> Roles:
+        """Return which column of the data frame is what."""
+        client, test = (
+            str(value) if isinstance(value, str | int) else None for value in (self.client, self.test)
+        )
+        return Roles.assign(WHAT, frames.column_names(self.data), self.label, client, test, self.ignore)
 
     @cached_property
     def _dataset(self) -> Dataset:
+        if self.x is not None or self.y is not None:
+            if self.x is None or self.y is None or self.data is not None:
+                raise InputError('dataset must have both "x" and "y", or "data" and neither')
+            return from_arrays(WHAT, self.x, self.y, self.client, self.test)
+        if frames.is_frame(self.data):
+            given = {"client": self.client, "test": self.test}
+            apart = {
+                key: value
+                for key, value in given.items()
+                if value is not None and not isinstance(value, str | int)
+            }
+            return from_arrays(WHAT, **{**frames.arrays(WHAT, self.data, self._roles()), **apart})
+        if self.label is not None or self.ignore:
+            raise InputError(
+                "dataset.label and dataset.ignore name columns, and the data is not a data frame"
+            )
         x, y = self.data if isinstance(self.data, tuple | list) and len(self.data) == 2 else _pairs(self.data)
         return from_arrays(WHAT, x, y, self.client, self.test)
 
     def load(self) -> Dataset:
         """Return the samples."""
-        if self.data is None:
+        if self._is_gone:
             raise InputError(
                 "the data of this run was given from Python and is not kept in its directory: continue it"
                 " from Python, with Experiment(dataset=…).run(out=…)"
             )
         return self._dataset
 
+    @property
+    def _is_gone(self) -> bool:
+        return self.data is None and self.x is None and self.y is None
+
     def settings(self) -> dict[str, Any]:
         """Return the options, with the digest of the data in place of the data."""
-        plain = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in ("data", "client", "test")
-        }
-        return {**plain, "hash": self.hash if self.data is None else self.load().digest()}
+        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in NOT_KEPT}
+        return {**kept, "hash": self.hash if self._is_gone else self.load().digest()}
 
     def fingerprint(self) -> str:
         """Return the digest of the data, or the one that a run's directory kept of it."""
-        if self.data is None and self.hash:
+        if self._is_gone and self.hash:
             return self.hash
         return self.load().digest()
 
@@ -71,12 +110,12 @@ def _pairs(data: Any) -> tuple[Any, Any]:
     """Return the inputs and the labels of a `torch.utils.data.Dataset` or any other series of pairs."""
     try:
         items = [data[at] for at in range(len(data))] if hasattr(data, "__len__") else list(data)
-        pairs = [(_input(x), int(y)) for x, y in items]
-        return np.stack([x for x, _ in pairs]), np.array([y for _, y in pairs])
+        pairs = [(_input(x), y) for x, y in items]
+        return np.stack([x for x, _ in pairs]), [y for _, y in pairs]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise InputError(
-            "dataset must be a name, a path, a pair of arrays (x, y), or a Dataset of pairs of an input and"
-            f" its class: {error}"
+            "dataset must be a name, a path, a pair of arrays (x, y), a data frame, or a Dataset of pairs of"
+            f" an input and its class: {error}"
         ) from None
 
 

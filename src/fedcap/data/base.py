@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.data.files import content_hash, missing
+from fedcap.data.scaling import Scaling
 from fedcap.registry import InputError, Registry
 from fedcap.samples import Samples
 
@@ -50,6 +51,11 @@ class Dataset:
         """How many classes there are."""
         return len(self.class_names)
 
+    @property
+    def pixels(self) -> bool:
+        """Whether the inputs are pixels as bytes."""
+        return self.samples.x.dtype == torch.uint8
+
     def take(self, indices: Tensor) -> Samples:
         """Return some of the samples as a network takes them: pixels are scaled to [−1, 1].
 
@@ -79,6 +85,10 @@ class FederatedData:
     class_names: tuple[str, ...] = ()
     root: Samples | None = None
     """Clean samples that the server holds and no client has, if the method asks for any."""
+    pixels: bool = False
+    """Whether the data set had pixels as bytes, which are scaled to [−1, 1] here."""
+    scaling: Mapping[str, Scaling] = field(default_factory=dict)
+    """How each client's inputs were standardised, by its name; empty if they were not."""
 
     def __len__(self) -> int:
         return len(self.train)
@@ -87,6 +97,25 @@ class FederatedData:
     def shape(self) -> tuple[int, ...]:
         """The shape of one input."""
         return tuple(self.train[0].x.shape[1:])
+
+    def standardised(self) -> FederatedData:
+        """Return the data with every client's inputs standardised by its own training part.
+
+        The server knows nothing of the clients' inputs: its root set is standardised by itself.
+        """
+        own = [Scaling.of(part.x) for part in self.train]
+        root = self.root
+        return replace(
+            self,
+            train=[_scaled(part, by) for part, by in zip(self.train, own, strict=True)],
+            test=[_scaled(part, by) for part, by in zip(self.test, own, strict=True)],
+            root=None if root is None else _scaled(root, Scaling.of(root.x)),
+            scaling=dict(zip(self.names, own, strict=True)),
+        )
+
+
+def _scaled(samples: Samples, by: Scaling) -> Samples:
+    return Samples(by.apply(samples.x), samples.y)
 
 
 @dataclass(frozen=True)
@@ -126,7 +155,7 @@ class Source(ABC):
         return asdict(self)
 
     @property
-    def label(self) -> str | None:
+    def heading(self) -> str | None:
         """What to call it in a heading, if not by its registered name."""
         return None
 

@@ -7,6 +7,7 @@ generators: a run with a root set has the same clients as one without.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +16,6 @@ from fedcap.data.base import Dataset, FederatedData, digest
 from fedcap.data.partitions import Partition, Piles
 from fedcap.randomness import derive
 from fedcap.registry import InputError
-from fedcap.samples import Samples
 
 CLIENTS = 20
 """How many clients there are if neither the user nor the data says."""
@@ -38,21 +38,23 @@ def federate(
         clients = len(dataset.owner_names) or CLIENTS
     deal = partition.bind(dataset.owners)
     shares = deal(dataset.samples.y, clients, samples, derive(seed, "partition"))
-    train: list[Samples] = []
-    test: list[Samples] = []
-    for client, share in enumerate(shares):
-        order = share[torch.randperm(len(share), generator=derive(seed, "split", client))]
-        for part, where in zip((train, test), _split(dataset, order, train_share, client), strict=True):
-            part.append(dataset.take(where))
+    names = _distinct(deal.client_names(shares, dataset.owner_names))
+    orders = [
+        share[torch.randperm(len(share), generator=derive(seed, "split", client))]
+        for client, share in enumerate(shares)
+    ]
+    parts = [_split(dataset, order, train_share) for order in orders]
+    _refuse_empty(names, parts, train_share, dataset.test is not None)
     return FederatedData(
-        _distinct(deal.client_names(shares, dataset.owner_names)),
-        train,
-        test,
+        names,
+        [dataset.take(train) for train, _ in parts],
+        [dataset.take(test) for _, test in parts],
         dataset.classes,
         dataset.digest(),
         digest(*shares),
         dataset.class_names,
         dataset.take(_root(dataset.samples.y, shares, root, seed)) if root else None,
+        dataset.pixels,
     )
 
 
@@ -66,19 +68,33 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _split(dataset: Dataset, order: Tensor, train_share: float, client: int) -> tuple[Tensor, Tensor]:
+def _split(dataset: Dataset, order: Tensor, train_share: float) -> tuple[Tensor, Tensor]:
     """Return what a client trains on and what it is tested on: as the data comes split, or by share."""
     if dataset.test is not None:
         tests = dataset.test[order]
-        train, test = order[~tests], order[tests]
-        why = "the split that the data comes with leaves it without a training or a test part"
-    else:
-        count = round(train_share * len(order))
-        train, test = order[:count], order[count:]
-        why = f"too few for a training and a test part (train_share {train_share:g})"
-    if not len(train) or not len(test):
-        raise InputError(f"client {client} has {len(order)} samples: {why}")
-    return train, test
+        return order[~tests], order[tests]
+    count = round(train_share * len(order))
+    return order[:count], order[count:]
+
+
+def _refuse_empty(
+    names: Sequence[str], parts: Sequence[tuple[Tensor, Tensor]], train_share: float, comes_split: bool
+) -> None:
+    """Refuse clients without a training or a test part; the error names the first one."""
+    short = [at for at, (train, test) in enumerate(parts) if not len(train) or not len(test)]
+    if not short:
+        return
+    count = sum(map(len, parts[short[0]]))
+    why = (
+        "the split that the data comes with leaves it without a training or a test part"
+        if comes_split
+        else f"too few for a training and a test part (train_share {train_share:g})"
+    )
+    others = f"; so it is with {len(short) - 1} more" if len(short) > 1 else ""
+    raise InputError(
+        f"client {names[short[0]]!r} has {count} sample{'s' * (count != 1)}: {why}{others};"
+        " give it more samples, leave it out of the data, or use fewer clients (dataset.clients)"
+    )
 
 
 def _root(labels: Tensor, shares: list[Tensor], count: int, seed: int) -> Tensor:

@@ -89,11 +89,11 @@ def _decode(files: list[Path]) -> Dataset:
         x.append(_read_idx(images, 3).transpose(0, 2, 1))
         y.append(_read_idx(labels, 1))
         if len(x[-1]) != len(y[-1]):
-            raise corrupted(labels, f"it has {len(y[-1])} labels for {len(x[-1])} images")
+            raise corrupted(labels, f"it has {len(y[-1])} labels for {len(x[-1])} images", "emnist")
         if x[-1].shape[1:] != (28, 28):
-            raise corrupted(images, "its images are not 28×28")
+            raise corrupted(images, "its images are not 28×28", "emnist")
         if y[-1].max(initial=0) >= len(CLASSES):
-            raise corrupted(labels, f"it has labels over {len(CLASSES) - 1}")
+            raise corrupted(labels, f"it has labels over {len(CLASSES) - 1}", "emnist")
     notes: tuple[str, ...] = ()
     if len(files) < 2 * len(PARTS):
         notes = (
@@ -107,18 +107,18 @@ def _decode(files: list[Path]) -> Dataset:
 
 def _read_idx(path: Path, dimensions: int) -> np.ndarray:
     """Read an idx file of bytes: a magic number, the length of each dimension, and the values."""
-    refuse_web_page(path)
+    refuse_web_page(path, "emnist")
     content = path.read_bytes()
     if path.suffix == ".gz":
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            raise corrupted(path, f"it cannot be unzipped ({error})") from None
+            raise corrupted(path, f"it cannot be unzipped ({error})", "emnist") from None
     header = np.frombuffer(content[: 4 * (1 + dimensions)], ">u4")
     if len(header) != 1 + dimensions or header[0] != 0x0800 + dimensions:
-        raise corrupted(path, f"it is not an idx file of bytes in {dimensions} dimensions")
+        raise corrupted(path, f"it is not an idx file of bytes in {dimensions} dimensions", "emnist")
     shape = tuple(int(length) for length in header[1:])
     values = np.frombuffer(content, np.uint8, offset=4 * (1 + dimensions))
     if len(values) != np.prod(shape):
-        raise corrupted(path, f"it has {len(values)} values, and its header says {np.prod(shape)}")
+        raise corrupted(path, f"it has {len(values)} values, and its header says {np.prod(shape)}", "emnist")
     return values.reshape(shape)

@@ -63,17 +63,28 @@ def missing(name: str, wanted: str, fetch: bool = True) -> InputError:
     )
 
 
-def corrupted(path: Path, why: str) -> InputError:
-    """Return the error for a file whose content is not what its name says."""
-    return InputError(f"{path} is corrupted: {why}; remove it and fetch it again")
+def corrupted(path: Path, why: str, name: str) -> InputError:
+    """Return the error for a file of an official data set, which can be fetched again by its name."""
+    return InputError(
+        f"{path} is corrupted: {why}; move it away and fetch it again with fedcap data get {name}"
+    )
 
 
-def refuse_web_page(path: Path) -> None:
-    """Refuse a file that is a web page, which is what a failed download often leaves behind."""
+def unusable(path: Path, why: str) -> InputError:
+    """Return the error for a file of the user's own, which may be the only copy: what is wrong with it."""
+    return InputError(f"{path} cannot be used: {why}")
+
+
+def refuse_web_page(path: Path, name: str | None = None) -> None:
+    """Refuse a file that is a web page, which is what a failed download often leaves behind.
+
+    `name` is the official data set that the file is of, if it is of one.
+    """
     with open(path, "rb") as file:
         start = file.read(512).lstrip().lower()
     if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        raise corrupted(path, "it holds a web page, not data")
+        why = "it holds a web page, not data"
+        raise unusable(path, why) if name is None else corrupted(path, why, name)
 
 
 def content_hash(path: Path) -> str:

@@ -1,10 +1,12 @@
-"""The user's own images from a folder: folder/class/image.png, or folder/client/class/image.png.
+"""The user's own images from a folder: class/image.png, or client/class/image.png, or train/class/image.png.
 
-All images must have the same size. If any of them has colour, all are read in colour.
+If the folders at the top are called train and test, they are the data's own split and not clients. All images
+must have the same size. If any of them has colour, all are read in colour.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,26 +15,33 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry, text_digest
 from fedcap.data.cache import cached
-from fedcap.data.files import content_hash, corrupted, file_stamp
+from fedcap.data.files import content_hash, file_stamp, unusable
 from fedcap.data.own import Own, from_arrays
 from fedcap.registry import InputError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
+SPLIT = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""What the folders of a split are called, in any case."""
+FORMS = "class/image.png, client/class/image.png, or train/class/image.png and test/class/image.png"
 
 
 @registry.register("folder")
 @dataclass(frozen=True)
 class Folder(Own):
-    """Your own images: --dataset FOLDER with class/image.png, or client/class/image.png."""
+    """Your own images: --dataset FOLDER with class/1.png, client/class/1.png, or train/class/1.png."""
 
     path: str = ""
 
     def has_owners(self) -> bool:
         """Whether the images are by client."""
-        return _depth(Path(self.path), self.files()) == 3
+        return _layout(Path(self.path), self.files()).by_client
 
     @property
-    def label(self) -> str:
+    def heading(self) -> str:
         """The folder's name."""
         return Path(self.path).name
 
@@ -47,14 +56,16 @@ class Folder(Own):
             if path.suffix.lower() in SUFFIXES
             and not any(part.startswith(".") for part in path.relative_to(folder).parts)
         )
-        _depth(folder, found)
+        _layout(folder, found)
         return found
 
     def load(self) -> Dataset:
         """Return all images as C×H×W bytes."""
         folder, files = Path(self.path), self.files()
         stamps = {str(path.relative_to(folder)): file_stamp(path) for path in files}
-        return cached("folder", {"path": self.path, "files": stamps}, lambda: _decode(folder, files))
+        # A split was once kept as two clients: an entry of a split has a name of its own.
+        form = "split" if _layout(folder, files).tests else "folder"
+        return cached(form, {"path": self.path, "files": stamps}, lambda: _decode(folder, files))
 
     def fingerprint(self) -> str:
         """Return a hash of all images and of their paths inside the folder, which name class and client."""
@@ -64,15 +75,41 @@ class Folder(Own):
         )
 
 
-def _depth(folder: Path, files: Sequence[Path]) -> int:
-    """Return 2 if the images are by class, 3 if they are by client and class; refuse anything else."""
-    depths = {len(path.relative_to(folder).parts) for path in files}
-    if depths not in ({2}, {3}):
+@dataclass(frozen=True)
+class _Layout:
+    """What the folders at the top are: clients, or parts of a split, or (as classes) neither."""
+
+    by_client: bool
+    tests: frozenset[str] = frozenset()
+    """The folders whose images are for testing only; empty if the data does not come split."""
+    notes: tuple[str, ...] = ()
+
+
+def _layout(folder: Path, files: Sequence[Path]) -> _Layout:
+    """Return what the folders of these images are; refuse folders of any other form."""
+    places = [path.relative_to(folder).parts for path in files]
+    depths = Counter(map(len, places))
+    if not files:
+        raise InputError(f"{folder} must hold images by class, as {FORMS}; it has no images")
+    if len(depths) > 1 or not depths.keys() <= {2, 3}:
+        usual = max(depths.keys() & {2, 3}, key=depths.__getitem__, default=0)
+        odd = next(path for path, parts in zip(files, places, strict=True) if len(parts) != usual)
         raise InputError(
-            f"{folder} must hold images by class (class/image.png) or by client and class"
-            f" (client/class/image.png); {'it has no images' if not files else 'its images are elsewhere'}"
+            f"{folder} must hold images by class, as {FORMS}; its images are elsewhere, such as {odd}"
         )
-    return depths.pop()
+    parts = {top: SPLIT.get(top.lower()) for top in sorted({place[0] for place in places})}
+    is_split = len(parts) > 1 and len({*parts.values(), None}) == len(parts) + 1 and "train" in parts.values()
+    if not is_split:
+        return _Layout(by_client=depths.keys() == {3})
+    if 2 in depths:
+        raise InputError(f"{folder} has {' and '.join(parts)}, and no folder for each class inside them")
+    tested = "test" if "test" in parts.values() else "validation"
+    spare = [top for top, part in parts.items() if part not in ("train", tested)]
+    return _Layout(
+        by_client=False,
+        tests=frozenset(top for top, part in parts.items() if part == tested),
+        notes=tuple(f"{folder.name}: images in {top} are used for training" for top in spare),
+    )
 
 
 def _decode(folder: Path, files: Sequence[Path]) -> Dataset:
@@ -85,12 +122,16 @@ def _decode(folder: Path, files: Sequence[Path]) -> Dataset:
             size, first = (f"{shape[1]}×{shape[0]}" for shape in (image.shape, images[0].shape))
             raise InputError(f"{path} is {size} pixels, {files[0].name} is {first}: make them one size")
     places = [path.relative_to(folder).parts for path in files]
+    layout = _layout(folder, files)
+    tops = [place[0] for place in places]
     pixels = np.stack(images)
     return from_arrays(
         str(folder),
         np.moveaxis(pixels, -1, 1) if colour else pixels,
-        np.array([parts[-2] for parts in places]),
-        np.array([parts[0] for parts in places]) if len(places[0]) == 3 else None,
+        np.array([place[-2] for place in places]),
+        np.array(tops) if layout.by_client else None,
+        np.array([top in layout.tests for top in tops]) if layout.tests else None,
+        layout.notes,
     )
 
 
@@ -103,4 +144,4 @@ def _read(path: Path) -> np.ndarray:
             grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
             return np.asarray(image.convert("L" if grey else "RGB"))
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
-        raise corrupted(path, f"it is not an image ({error})") from None
+        raise unusable(path, f"it is not a whole image ({error})") from None

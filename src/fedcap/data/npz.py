@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry
 from fedcap.data.cache import cached, hashes
-from fedcap.data.files import corrupted, refuse_web_page
+from fedcap.data.files import refuse_web_page, unusable
 from fedcap.data.own import Own, from_arrays
 from fedcap.registry import InputError
 
@@ -31,7 +31,7 @@ class Npz(Own):
         return "client" in _names(Path(self.path))
 
     @property
-    def label(self) -> str:
+    def heading(self) -> str:
         """The file's name."""
         return Path(self.path).stem
 
@@ -48,14 +48,14 @@ class Npz(Own):
 
 def _names(path: Path) -> list[str]:
     """Return the names of the arrays in a file, without reading them."""
-    if not str(path).endswith(".npz"):
+    if path.suffix.lower() != ".npz":
         raise InputError("data set 'npz' needs a file: --dataset FILE.npz")
     try:
         refuse_web_page(path)
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
     except zipfile.BadZipFile as error:
-        raise corrupted(path, f"it is no .npz file ({error})") from None
+        raise unusable(path, f"it is not a whole .npz file ({error})") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
@@ -70,5 +70,6 @@ def read_npz(path: Path) -> Dataset:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("x", "y", "client", "test") if name in names}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
-        raise corrupted(path, str(error)) from None
+        objects = ": save labels and clients as numbers or text, such as y.astype(str)"
+        raise unusable(path, f"{error}{objects * ('pickle' in str(error))}") from None
     return from_arrays(str(path), **arrays)

@@ -1,8 +1,8 @@
 """The user's own data: what a file, a folder or a Python object must hold, and the set-up it runs in.
 
 Inputs are floats, used as they are, or bytes: images, n×H×W or n×H×W×C or n×C×H×W, scaled to [−1, 1].
-Labels are numbers or text, and so are owners. With `like`, the data runs in the set-up of another data set:
-its partition and groups, its number of clients, its training and its network.
+Labels are numbers or text, and so are owners. Of a table, columns are features. With `like`, the data runs in
+the set-up of another data set: its partition and groups, its number of clients, its training and its network.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcap.data.base import Count, Dataset, Source, registry
+from fedcap.data.base import Count, Dataset, FederatedData, Source, registry
+from fedcap.data.frames import is_frame, matrix
+from fedcap.data.labels import flags, numbered, one_each
 from fedcap.registry import InputError
 from fedcap.samples import Samples
 
 CHANNELS = (1, 3, 4)
+READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}
+"""Which source reads a file, by its suffix in small letters."""
+NEEDED = "give a .csv file, an .npz file with x and y, or a folder of images by class"
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,16 @@ class Own(Source):
     clients: Count = None
     like: str | None = None
     """The data set in whose set-up this one runs."""
+    standardise: bool = False
+    """Give each feature, or each channel, mean 0 and deviation 1 over each client's training part."""
 
     def __post_init__(self) -> None:
         if self.partition is None:
             object.__setattr__(self, "partition", "natural" if self.has_owners() else "iid")
+
+    def prepare(self, federated: FederatedData) -> FederatedData:
+        """Standardise each client's inputs, if asked to."""
+        return federated.standardised() if self.standardise else federated
 
     @abstractmethod
     def has_owners(self) -> bool:
@@ -59,16 +70,18 @@ class Own(Source):
 def table(value: Any) -> Any:
     """Return the user's own data as a table of the source that reads it, and its options.
 
-    A path, or a table with a path for its name, becomes a table of the source `npz` or `folder`. Arrays and
-    `torch.utils.data.Dataset`s become a table of the source `arrays`. Anything else is returned as it is.
+    A path, or a table with a path for its name, becomes a table of the source `npz`, `csv` or `folder`.
+    Arrays, data frames and `torch.utils.data.Dataset`s become a table of the source `arrays`. Anything else
+    is returned as it is.
     """
     if isinstance(value, str | Path):
         return _path_table(str(value))
     if isinstance(value, Mapping):
-        if "name" not in value and "data" in value:
+        if "name" not in value and ("data" in value or "x" in value):
             return {"name": "arrays", **value}
-        if "path" in value and value.get("name", "npz") in ("npz", "folder"):
-            return {**value, **_path_table(str(value["path"]))}
+        reader = value.get("name", "folder")
+        if "path" in value and reader in ("folder", *READERS.values()):
+            return {**value, **_path_table(str(value["path"]), reader)}
         if isinstance(value.get("name"), str):
             return {**value, **_path_table(value["name"])}
         return value
@@ -77,61 +90,50 @@ def table(value: Any) -> Any:
     return value
 
 
-def _path_table(name: str) -> dict[str, str]:
-    """Return a table of the source that reads a path; what is not a path is taken as a source's name."""
+def _path_table(name: str, reader: str | None = None) -> dict[str, str]:
+    """Return a table of the source that reads a path; what is not a path is taken as a source's name.
+
+    With `reader`, the name of a source, it is a path; `csv` reads files of any suffix.
+    """
     path = Path(name).expanduser()
-    looks = path.suffix == ".npz" or "/" in name or name.startswith((".", "~"))
-    if name in registry.names() or not (looks or path.is_dir()):
+    known = READERS.get(path.suffix.lower())
+    looks = known or reader or "/" in name or name.startswith((".", "~"))
+    if not reader and (name in registry.names() or not (looks or path.exists())):
         return {"name": name}
     if path.is_dir():
         return {"name": "folder", "path": str(path.resolve())}
-    if path.suffix == ".npz":
-        return {"name": "npz", "path": str(path.resolve())}
-    what = "is not a data set" if path.exists() else "is not there"
-    raise InputError(f"{name} {what}: give an .npz file with x and y, or a folder of images by class")
+    if known or (path.exists() and reader == "csv"):
+        return {"name": known or "csv", "path": str(path.resolve())}
+    raise InputError(f"{name} {'is not a data set' if path.exists() else 'is not there'}: {NEEDED}")
 
 
-def from_arrays(what: str, x: Any, y: Any, client: Any = None, test: Any = None) -> Dataset:
+def from_arrays(
+    what: str, x: Any, y: Any, client: Any = None, test: Any = None, notes: tuple[str, ...] = ()
+) -> Dataset:
     """Return arrays as a data set; `what` is the name of their origin, for error messages."""
-    inputs, labels = _array(what, "x", x), _array(what, "y", y)
-    if labels.ndim != 1 or len(labels) != len(inputs) or not len(labels):
-        raise InputError(
-            f"{what}: y must have one label for each of the inputs x;"
-            f" their shapes are {list(labels.shape)} and {list(inputs.shape)}"
-        )
-    classes, targets = _numbered(what, "y", labels)
+    inputs = _array(what, x)
+    if not inputs.size:
+        raise InputError(f"{what}: x is empty; its shape is {list(inputs.shape)}")
+    length = len(inputs) if inputs.ndim else 0
+    classes, targets = numbered(what, "y", one_each(what, "y", y, length))
     owner_names: tuple[str, ...] = ()
-    owners = flags = None
+    owners = tests = None
     if client is not None:
-        owner_names, owners = _numbered(what, "client", _array(what, "client", client, len(labels)))
+        owner_names, owners = numbered(what, "client", one_each(what, "client", client, length))
     if test is not None:
-        given = _array(what, "test", test, len(labels))
-        if not np.isin(given, (0, 1)).all():
-            raise InputError(f"{what}: test must be true or false for each sample")
-        flags = torch.from_numpy(given.astype(bool))
-    return Dataset(Samples(_inputs(what, inputs), targets), classes, owners, owner_names, flags)
+        tests = flags(what, "test", one_each(what, "test", test, length))
+    return Dataset(Samples(_inputs(what, inputs), targets), classes, owners, owner_names, tests, notes)
 
 
-def _array(what: str, name: str, value: Any, length: int | None = None) -> np.ndarray:
+def _array(what: str, x: Any) -> np.ndarray:
+    """Return inputs as an array of numbers."""
+    if is_frame(x):
+        return matrix(what, x)
     try:
-        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        array = x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
+        return array.astype(np.float64) if array.dtype.kind == "O" else array
     except (ValueError, TypeError) as error:
-        raise InputError(f"{what}: {name} is not an array: {error}") from None
-    if array.dtype.kind == "O":
-        raise InputError(f"{what}: {name} must hold numbers of one shape, not Python objects")
-    if length is not None and array.shape != (length,):
-        raise InputError(f"{what}: {name} must have {length} entries, its shape is {list(array.shape)}")
-    return array
-
-
-def _numbered(what: str, name: str, values: np.ndarray) -> tuple[tuple[str, ...], Tensor]:
-    """Return the distinct values as text, sorted, and for each entry its place among them."""
-    if values.dtype.kind == "f":
-        if not np.array_equal(values, np.round(values)):
-            raise InputError(f"{what}: {name} must be whole numbers or text, and it has fractions")
-        values = values.astype(np.int64)
-    distinct, places = np.unique(values, return_inverse=True)
-    return tuple(str(value) for value in distinct.tolist()), torch.from_numpy(places.astype(np.int64))
+        raise InputError(f"{what}: x must hold numbers of one shape: {error}") from None
 
 
 def _inputs(what: str, x: np.ndarray) -> Tensor:

@@ -9,7 +9,8 @@ ICLR 2022. With features z = body(x), every mini-batch moves
 where n_c counts the client's training samples of class c; a class it has none of is left out. Body and
 generic head are aggregated as FedAvg's model is, by any rule. The personal head never leaves the client,
 so a client keeps its trained model, D, and its head, H; the personal model answers
-generic(z) + personal(z).
+generic(z) + personal(z). Momentum, weight decay and clipping apply to either loss's gradient on its own, as
+with two optimisers.
 
 Malicious clients send attacked updates of body and generic head together; these reach other clients'
 personal heads only through the features and the generic logits. Under label flipping n_c counts flipped
@@ -29,14 +30,14 @@ from fedcap.methods.base import registry
 from fedcap.methods.fedavg import FedAvg
 from fedcap.registry import InputError, nearest
 from fedcap.state import Tensors
-from fedcap.training import Learner, LocalClient, Network, Trained
+from fedcap.training import SGD, Descent, Learner, LocalClient, Network, Trained
 
 
 class Head:
     """The last layers of a network, which can also be run with other weights, a flat vector of H."""
 
     def __init__(self, network: Network, name: str | None) -> None:
-        self._module = network.module
+        self._network = network
         self._layers = _last_layers(network, name)
         self._named = [(key, p) for key, p in self._layers.named_parameters() if p.requires_grad]
 
@@ -50,7 +51,7 @@ class Head:
         seen: list[Tensor] = []
         hook = self._layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
-            logits = self._module(x)
+            logits = self._network.answer(x)
         finally:
             hook.remove()
         return logits, seen[0]
@@ -94,8 +95,14 @@ class TwoHeads(Learner):
     ) -> None:
         super().__init__(network, weights)
         self.personal = personal.clone().requires_grad_()
+        self._own = Descent(self.personal.data)
         self._head = head
         self._labels = labels
+
+    def begin(self, sgd: SGD) -> None:
+        """Get ready for the steps of one `fit`, with both heads."""
+        super().begin(sgd)
+        self._own.begin(sgd.momentum, sgd.weight_decay, sgd.clip)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the gradient of the generic head's balanced softmax loss."""
@@ -109,7 +116,7 @@ class TwoHeads(Learner):
         generic, features = self._seen
         loss = functional.cross_entropy(generic + self._head.answer(self.personal, features), y)
         (gradient,) = torch.autograd.grad(loss, self.personal)
-        self.personal.data.add_(gradient, alpha=-lr)
+        self._own.step(gradient, lr)
 
 
 def balanced_softmax(logits: Tensor, y: Tensor, labels: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from fedcap.models.trying import as_text, complete, label, try_out
 from fedcap.registry import InputError, Registry, load
 
 
@@ -26,11 +26,6 @@ class Architecture(ABC):
 
 registry: Registry[Architecture] = Registry("model", Architecture, "fedcap.models")
 names = registry.names
-
-
-def as_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as people write it: 3×32×32."""
-    return "×".join(map(str, shape))
 
 
 def check_image(name: str, shape: tuple[int, ...], smallest: tuple[int, int]) -> None:
@@ -48,7 +43,8 @@ def builder(name: str, shape: tuple[int, ...], classes: int) -> Callable[[], nn.
         build: Callable[[], nn.Module] = partial(_build_own, name)
     else:
         build = partial(registry.make(name).build, shape, classes)
-    _try(name, build, shape, classes)
+    build = partial(complete, build, label(name), shape)
+    try_out(build, label(name), shape, classes, own=":" in name)
     return build
 
 
@@ -59,22 +55,3 @@ def _build_own(name: str) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise InputError(f"model {name!r} is not a function without arguments that returns an nn.Module")
     return module
-
-
-def _try(name: str, build: Callable[[], nn.Module], shape: tuple[int, ...], classes: int) -> None:
-    """Run two inputs of zeros through the network; no global random state is touched."""
-    try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            logits = build().eval()(torch.zeros(2, *shape))
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"model {name!r} does not take inputs of {as_text(shape)}: {type(error).__name__}: {error}"
-        ) from error
-    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if found != (2, classes):
-        raise InputError(
-            f"model {name!r} answers two inputs with {found}; the data has {classes} classes,"
-            f" so it must be (2, {classes})"
-        )

@@ -14,6 +14,7 @@ from fedcap.records.directory import (
     NewDirectory,
     RunDirectory,
 )
+from fedcap.records.metrics import Measures, Metrics
 from fedcap.records.provenance import Provenance, Shorter
 from fedcap.records.result import ClientResult, Removal, Result, removals, summarise
 from fedcap.records.rounds import (
@@ -24,6 +25,8 @@ from fedcap.records.rounds import (
     Reason,
     RoundRecord,
     Seconds,
+    Tallies,
+    Tally,
     finite,
 )
 from fedcap.records.run import Run, read
@@ -47,6 +50,8 @@ __all__ = [
     "Accuracy",
     "ClientAccuracy",
     "ClientResult",
+    "Measures",
+    "Metrics",
     "Named",
     "NewDirectory",
     "Provenance",
@@ -62,6 +67,8 @@ __all__ = [
     "Settings",
     "Shorter",
     "Table",
+    "Tallies",
+    "Tally",
     "checked_provenance",
     "checked_result",
     "checksum",

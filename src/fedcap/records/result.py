@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 from pydantic import TypeAdapter
 
+from fedcap.records.metrics import Metrics, metrics_of
 from fedcap.records.rounds import RoundRecord, finite
 
 GOAL = 80.0
@@ -71,6 +72,8 @@ class Result:
     removed: Mapping[str, Removal]
     clients: Sequence[ClientResult]
     history: Sequence[RoundRecord]
+    metrics: Metrics | None = None
+    """Loss, macro-F1 and accuracy by class in the last round; none if that round did not count them."""
 
     def to_json(self) -> str:
         """Return the result, without the rounds' history, as indented JSON."""
@@ -139,6 +142,7 @@ def summarise(
             for client in clients
         ],
         history=history,
+        metrics=None if history[-1].tallies is None else metrics_of(history[-1].tallies),
     )
 
 

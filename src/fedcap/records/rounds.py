@@ -52,6 +52,30 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class Tally:
+    """How all benign clients' test samples were answered in one reading; a number per class each."""
+
+    actual: Sequence[int]
+    """How many samples are of the class."""
+    predicted: Sequence[int]
+    """How many were taken for it."""
+    correct: Sequence[int]
+    """How many were rightly taken for it."""
+    loss: float | None
+    """The cross-entropy, summed over all samples; none if it was not finite."""
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """How the test samples were answered, class by class, in either reading."""
+
+    classes: Sequence[str]
+    """The classes' names, in the order of the numbers."""
+    shared: Tally | None
+    personal: Tally
+
+
+@dataclass(frozen=True)
 class Realised:
     """The malicious rows as they were sent, measured against the mean of the benign ones."""
 
@@ -115,6 +139,8 @@ class RoundRecord:
     seconds: Seconds
     notes: Sequence[str] = field(default_factory=list)
     """Where the server had to depart from the settings: a smaller M, another rule."""
+    tallies: Tallies | None = None
+    """How the test samples were answered; none but in the last round."""
 
     @property
     def norms(self) -> Mapping[str, float | None]:

@@ -89,7 +89,9 @@ class Settings(BaseModel):
     def dataset_name(self) -> str:
         """What to call the data set: its name, or that of the user's file or folder."""
         path = self.dataset.options.get("path")
-        return Path(path).name.removesuffix(".npz") if path else self.dataset.name
+        if not path:
+            return self.dataset.name
+        return Path(path).name if self.dataset.name == "folder" else Path(path).stem
 
     def digest(self) -> str:
         """Return the hash of the settings that decide the result."""

@@ -22,12 +22,20 @@ SHEET_CLASSES = 62
 CELL = 0.55
 """Width and height of a sample in the picture, in inches."""
 AXES_COLOURS = ("#1f6fb2", "#d9822b", "#3b8f5a")
+NAMES_SHOWN = 60
+"""How many clients' names fit beside a picture; of more, some are left out."""
+NAME_LENGTH = 20
 
 
 def draw_partition(
-    name: str, train: Sequence[Samples], test: Sequence[Samples], classes: Sequence[str], path: Path
+    name: str,
+    names: Sequence[str],
+    train: Sequence[Samples],
+    test: Sequence[Samples],
+    classes: Sequence[str],
+    path: Path,
 ) -> None:
-    """Draw how many samples of each class each client has, and how many in all."""
+    """Draw how many samples of each class each client has, and how many in all; `names` are the clients'."""
     counts = torch.stack(
         [
             torch.bincount(torch.cat([mine.y, held.y]), minlength=len(classes))
@@ -43,9 +51,13 @@ def draw_partition(
     by_class.set_facecolor("#f4f4f4")
     crowded = len(classes) > 20
     by_class.set_xticks(
-        range(len(classes)), classes, rotation=0 if _short(classes) else 60, fontsize=5 if crowded else 8
+        range(len(classes)),
+        classes,
+        rotation=0 if _short(classes) else 60,
+        fontsize=5 if crowded else 8,
+        parse_math=False,
     )
-    by_class.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _name_clients(by_class, names)
     by_class.set_xlabel("class")
     by_class.set_ylabel("client")
     by_class.set_title(f"{name}: samples of each class by client", fontsize=10)
@@ -75,12 +87,23 @@ def draw_samples(name: str, clients: Sequence[Samples], classes: Sequence[str], 
         axes.spines[:].set_visible(False)
     for (label, class_name), axes in zip(shown, strips.flat, strict=False):
         found = _some_of(clients, label, SHEET_COLUMNS // abreast)
-        axes.set_ylabel(class_name, rotation=0, ha="right", va="center", fontsize=8)
+        axes.set_ylabel(class_name, rotation=0, ha="right", va="center", fontsize=8, parse_math=False)
         if found and _is_image(found[0]):
             axes.imshow(_side_by_side(found), vmin=0, vmax=1, cmap="gray", aspect="auto")
         else:
             _draw_lines(axes, found, SHEET_COLUMNS // abreast)
     save(figure, path)
+
+
+def _name_clients(axes: Axes, names: Sequence[str]) -> None:
+    """Write the clients' names beside their rows, every other or fewer if there are many."""
+    if list(names) == [str(client) for client in range(len(names))]:
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        return
+    places = range(0, len(names), -(-len(names) // NAMES_SHOWN))
+    shown = [names[place] for place in places]
+    short = [name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…" for name in shown]
+    axes.set_yticks(places, short, fontsize=8 if len(names) <= 20 else 5, parse_math=False)
 
 
 def _some_of(clients: Sequence[Samples], label: int, count: int) -> list[Tensor]:

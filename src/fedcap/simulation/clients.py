@@ -54,7 +54,7 @@ class Clients:
         return self._rows(asked, jobs, outcome.updates)
 
     def train(
-        self, serving: Serving, evaluate: bool, watch: Stopwatch
+        self, serving: Serving, evaluate: bool, watch: Stopwatch, measure: bool = False
     ) -> tuple[Tensor, dict[str, Performed]]:
         """Let the participants train; return the honest updates, N×D, and what each job found."""
         dispatch = serving.dispatch
@@ -66,6 +66,7 @@ class Clients:
                 serving.round,
                 tuple(received[client]),
                 evaluate and client not in self._adversary,
+                measure=measure,
             )
             for client in self._who_trains(serving.clients)
         ]
@@ -83,7 +84,9 @@ class Clients:
         watch.add("evaluate", took * evaluating / (training + evaluating))
         return rows, dict(zip((job.client for job in jobs), outcome.performed, strict=True))
 
-    def test(self, clients: Sequence[str], offer: Offer, number: int) -> dict[str, Performed]:
+    def test(
+        self, clients: Sequence[str], offer: Offer, number: int, measure: bool = False
+    ) -> dict[str, Performed]:
         """Test clients outside the round: on the model each would be sent, if served, and on its own.
 
         A client has its own model if it has trained. If nothing is shared, it starts with the common weights.
@@ -97,6 +100,7 @@ class Clients:
                 tuple(rows.get(client, ())),
                 evaluate=True,
                 holds_personal=not self._shares or self._store.get(client) is not None,
+                measure=measure,
             )
             for client in clients
         ]

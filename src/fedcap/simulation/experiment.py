@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedcap.records import CONFIG, Result, RunDirectory
-from fedcap.registry import InputError
+from fedcap.registry import InputError, UserCodeError
 from fedcap.simulation.checkpoint import Keeper
 from fedcap.simulation.holding import held_settings, known_result
 from fedcap.simulation.loop import Observer, Simulation
@@ -28,6 +28,9 @@ class Experiment(Setup):
         try:
             super().__init__(**settings)
         except ValidationError as error:
+            raised = error.errors()[0].get("ctx", {}).get("error")
+            if isinstance(raised, UserCodeError):
+                raise raised from raised.__cause__
             raise InputError(explain(error, type(self).model_fields)) from None
 
     def run(
@@ -80,5 +83,7 @@ def load_experiment(
     settings = held_settings(path, workers, rounds, dataset)
     try:
         return Experiment(**settings)
+    except UserCodeError:
+        raise
     except InputError as error:
         raise InputError(f"{Path(path) / CONFIG}: {error}") from None

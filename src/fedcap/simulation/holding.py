@@ -114,7 +114,8 @@ def held_settings(
 
 def _moved(held: Settings, dataset: str) -> dict[str, Any]:
     """Return where the data is now, as an option of the data set."""
-    found = data.table(dataset)
+    here = "path" in held.dataset.options and Path(dataset).exists()
+    found = data.table({"name": held.dataset.name, "path": dataset} if here else dataset)
     if found["name"] != held.dataset.name:
         raise InputError(
             f"the run is on {held.dataset_name} ({held.dataset.name}), not on {dataset} ({found['name']}):"

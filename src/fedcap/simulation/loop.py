@@ -18,10 +18,10 @@ from fedcap.methods.intake import Upload
 from fedcap.methods.rounds import Opening, Serving
 from fedcap.methods.server import Server
 from fedcap.randomness import derived_seed
-from fedcap.records import Accuracy, Realised, Reason, Result, RoundRecord, finite, summarise
+from fedcap.records import Realised, Reason, Result, RoundRecord, finite, summarise
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.clients import Clients
-from fedcap.simulation.measures import Stopwatch, mean_entropy, measure_accuracy
+from fedcap.simulation.measures import Stopwatch, mean_entropy, measure_accuracy, tally
 from fedcap.simulation.setup import Setup
 from fedcap.simulation.store import MemoryStore
 from fedcap.state import Tensors, owned, under
@@ -56,7 +56,8 @@ class Simulation:
         self.history: list[RoundRecord] = []
         device = experiment.device
         build = models.builder(experiment.model_name, self.data.shape, self.data.classes)
-        network = fresh_network(build, derived_seed(experiment.seed, "weights"), device)
+        called = models.label(experiment.model_name)
+        network = fresh_network(build, derived_seed(experiment.seed, "weights"), device, called)
         self.layout = network.layout
         self.server = Server(
             self.method,
@@ -73,7 +74,14 @@ class Simulation:
         self._trained_on = dict(zip(self.names, map(len, self.data.train), strict=True))
         self._tested_on = dict(zip(self.names, map(len, self.data.test), strict=True))
         self._bench = Bench(
-            build, self.method, experiment.training, experiment.seed, self.layout.size, device
+            build,
+            self.method,
+            experiment.training,
+            experiment.seed,
+            self.layout.size,
+            device,
+            called,
+            self.data.classes,
         )
         self._clients = Clients(
             self.data,
@@ -128,9 +136,10 @@ class Simulation:
         requests = self._requests(opening.asked, opening.start, number, watch)
         with watch.on("server"):
             serving = self.server.serve(requests)
-        updates, performed = self._clients.train(serving, evaluate, watch)
+        last = number == self.experiment.rounds
+        updates, performed = self._clients.train(serving, evaluate, watch, measure=last)
         sent, realised = self._attack(serving, updates, watch)
-        accuracy = self._accuracy(performed, number, watch) if evaluate else None
+        tested = self._tested(performed, number, watch, measure=last) if evaluate else None
         with watch.on("server"):
             uploads = self._uploads(serving, sent, performed)
             closing = self.server.close(uploads, self._root_update(serving))
@@ -138,7 +147,9 @@ class Simulation:
             round=number,
             participants=list(serving.clients),
             asked=list(opening.asked),
-            accuracy=accuracy,
+            accuracy=None
+            if tested is None
+            else measure_accuracy(tested, self._tested_on, self.method.shares),
             scores=finite(dict(closing.scores)),
             limits=finite(dict(closing.limits)),
             weights_entropy=mean_entropy(serving.dispatch.mixing),
@@ -150,6 +161,7 @@ class Simulation:
             bytes=self._bytes(opening, serving),
             seconds=watch.seconds(),
             notes=[*closing.notes, *(f"{client}: {why}" for client, why in closing.ignored)],
+            tallies=tally(tested, self.data.class_names, self.method.shares) if tested and last else None,
         )
         self.history.append(record)
         return record
@@ -197,8 +209,10 @@ class Simulation:
         job, start = Job("request", ROOT, serving.round), serving.root_start[None]
         return self._bench.perform(job, LocalData(samples, samples), start, {}).update
 
-    def _accuracy(self, performed: dict[str, Performed], number: int, watch: Stopwatch) -> Accuracy:
-        """Return the accuracy of all benign clients, whether they take part in the round or not.
+    def _tested(
+        self, performed: dict[str, Performed], number: int, watch: Stopwatch, measure: bool
+    ) -> dict[str, Performed]:
+        """Return what tests of all benign clients found, whether they take part in the round or not.
 
         Those outside the round are given the model they would have received; whoever lacks one of the
         two models (removed, or not trained yet) is tested with the other.
@@ -210,8 +224,9 @@ class Simulation:
             asked = self.server.asks([k for k in outside if k not in self.server.removed])
             requests = self._requests(asked, self.server.request_start, number, watch, "evaluate")
             with watch.on("evaluate"):
-                found |= self._clients.test(outside, self.server.models_for(outside, requests), number)
-        return measure_accuracy({k: found[k] for k in benign}, self._tested_on, self.method.shares)
+                offer = self.server.models_for(outside, requests)
+                found |= self._clients.test(outside, offer, number, measure)
+        return {k: found[k] for k in benign}
 
     def _bytes(self, opening: Opening, serving: Serving) -> int:
         """Count what went over the wire: models down, updates up, and the same for requests."""

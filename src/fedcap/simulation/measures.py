@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from fedcap.records import Accuracy, ClientAccuracy, Realised, Seconds, finite
-from fedcap.training import Performed
+from fedcap.records import Accuracy, ClientAccuracy, Realised, Seconds, Tallies, Tally, finite
+from fedcap.training import Counts, Performed
 
 
 class Stopwatch:
@@ -73,4 +73,24 @@ def measure_accuracy(found: Mapping[str, Performed], sizes: Mapping[str, int], s
             )
             for client in shared
         },
+    )
+
+
+def tally(found: Mapping[str, Performed], classes: Sequence[str], shares: bool) -> Tallies:
+    """Add up the clients' counts; whoever lacks one of the two models counts with the other."""
+    shared = [done.shared_counts or done.personal_counts for done in found.values()]
+    personal = [done.personal_counts or done.shared_counts for done in found.values()]
+    return Tallies(
+        list(classes), _sum(shared, len(classes)) if shares else None, _sum(personal, len(classes))
+    )
+
+
+def _sum(found: Sequence[Counts | None], classes: int) -> Tally:
+    counts = [each for each in found if each is not None]
+    none = (0,) * classes
+    return Tally(
+        [sum(column) for column in zip(none, *(each.actual for each in counts), strict=True)],
+        [sum(column) for column in zip(none, *(each.predicted for each in counts), strict=True)],
+        [sum(column) for column in zip(none, *(each.correct for each in counts), strict=True)],
+        finite(sum((each.loss for each in counts), 0.0)),
     )

@@ -145,7 +145,7 @@ class Setup(BaseModel):
     @property
     def dataset_name(self) -> str:
         """What to call the data set: its name, or that of the user's file."""
-        return self.source.label or self.dataset.name
+        return self.source.heading or self.dataset.name
 
     def load_data(self) -> FederatedData:
         """Load the data set and deal it out."""

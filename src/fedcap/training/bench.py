@@ -7,24 +7,22 @@ more than one thread sums may differ in their last bits: use `single_thread` whe
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedcap.randomness import derived_seed
-from fedcap.samples import Samples
 from fedcap.state import Tensors
 from fedcap.training.client import LocalClient, LocalData, Trained, Trainer
 from fedcap.training.fit import SGD
 from fedcap.training.network import Network, fresh_network
-
-EVALUATION_BATCH = 4096
+from fedcap.training.testing import Counts, Findings
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,8 @@ class Job:
     """Test the model received; with "train", also the personal one after training."""
     holds_personal: bool = True
     """With "evaluate": whether the client has a personal model, to be tested too."""
+    measure: bool = False
+    """Where models are tested, also count their answers class by class."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,9 @@ class Performed:
     """What the client sends besides its update."""
     seconds_training: float = 0.0
     seconds_evaluating: float = 0.0
+    shared_counts: Counts | None = None
+    personal_counts: Counts | None = None
+    """What the test samples were taken for, if the job is to measure."""
 
 
 @dataclass(frozen=True)
@@ -79,28 +82,34 @@ class Bench:
     size: int
     """Weights of a model, D."""
     device: str = "cpu"
+    model: str = ""
+    """What to call the network when it fails."""
+    classes: int | None = None
+    """How many logits it must answer with; if not given, as many as at first."""
     _networks: list[Network] = field(default_factory=list, init=False, repr=False, compare=False)
     """Built when first needed. The first is for testing only, so that tests change no learner's weights."""
 
     def perform(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Work:
         """Do one job for a client that has received k×D models and keeps `kept`; neither is changed."""
         began = time.perf_counter()
-        shared = self._shared_correct(job, data, received, kept) if job.evaluate else None
+        shared = self._shared(job, data, received, kept) if job.evaluate else Findings()
         tested = time.perf_counter()
         made = self._made(job, data, received, kept)
         finite = made is None or all(bool(t.isfinite().all()) for t in (made.update, *made.kept.values()))
         trained = time.perf_counter()
-        personal = None
+        personal = Findings()
         if job.evaluate and (job.kind == "train" or (job.kind == "evaluate" and job.holds_personal)):
-            personal = self._personal_correct(data, kept if made is None else made.kept)
+            personal = self._personal(job, data, kept if made is None else made.kept)
         ended = time.perf_counter()
         performed = Performed(
-            shared,
-            personal,
+            shared.correct,
+            personal.correct,
             finite,
             () if made is None or made.extra is None else tuple(made.extra.tolist()),
             seconds_training=trained - tested,
             seconds_evaluating=tested - began + ended - trained,
+            shared_counts=shared.counts,
+            personal_counts=personal.counts,
         )
         if made is None:
             return Work(performed)
@@ -132,31 +141,26 @@ class Bench:
         with torch.random.fork_rng():  # for modules that draw from the global state: dropout
             torch.manual_seed(seed)
             generator = torch.Generator().manual_seed(seed)
-            yield LocalClient(data.train, self.sgd, generator, (self._network(at) for at in count(1)))
+            networks = (self._network(at) for at in itertools.count(1))
+            yield LocalClient(data.train, self.sgd.in_round(job.round), generator, networks)
 
     def _network(self, index: int) -> Network:
         while len(self._networks) <= index:
-            self._networks.append(fresh_network(self.build, 0, self.device))
+            self._networks.append(fresh_network(self.build, 0, self.device, self.model, self.classes))
         return self._networks[index]
 
-    def _shared_correct(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> int | None:
+    def _shared(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Findings:
         with self._client(job, data) as client:
             shared = self.trainer.shared(client, received, kept)
         if shared is None:
-            return None
-        return _correct(lambda x: self._network(0).logits(shared, x), data.test)
+            return Findings()
+        return Findings.on(data.test, lambda x: self._network(0).logits(shared, x), job.measure)
 
-    def _personal_correct(self, data: LocalData, kept: Tensors) -> int:
-        return _correct(lambda x: self.trainer.personal_logits(self._network(0), kept, x), data.test)
+    def _personal(self, job: Job, data: LocalData, kept: Tensors) -> Findings:
+        def answer(x: Tensor) -> Tensor:
+            return self.trainer.personal_logits(self._network(0), kept, x)
 
-
-def _correct(answer: Callable[[Tensor], Tensor], samples: Samples) -> int:
-    """Return how many samples are classified correctly, given a function from inputs to logits."""
-    hits = 0
-    for start in range(0, len(samples), EVALUATION_BATCH):
-        batch = slice(start, start + EVALUATION_BATCH)
-        hits += int((answer(samples.x[batch]).argmax(dim=1) == samples.y[batch]).sum())
-    return hits
+        return Findings.on(data.test, answer, job.measure)
 
 
 def shapes(kept: Tensors) -> dict[str, tuple[int, ...]]:

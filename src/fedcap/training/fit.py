@@ -8,7 +8,7 @@ in turn. FedCAP trains two: the personal one, then the shared one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from fedcap.samples import Samples
+from fedcap.training.descent import Descent
 from fedcap.training.network import Network
 
 
@@ -35,6 +36,20 @@ class SGD:
     """Draw a new order of the samples each epoch; otherwise they keep their own."""
     drop_last: bool = True
     """Leave out a last batch that is short, unless it is the only one."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of the last step's direction that is kept in the next; each round starts from rest."""
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """How strongly all trained weights are pulled towards zero: this times the weights joins the gradient."""
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The largest length of a gradient, all weights together; a longer one is shortened to it."""
+    decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The learning rate of round t is lr · decay^(t − 1)."""
+
+    def in_round(self, number: int) -> SGD:
+        """Return the settings of one round, the first being 1: the learning rate has decayed."""
+        if self.decay == 1:
+            return self
+        return replace(self, lr=self.lr * self.decay ** (number - 1), decay=1.0)
 
     def batches(self, count: int, generator: torch.Generator) -> Iterator[Tensor | slice]:
         """Yield the indices of each mini-batch of each epoch, out of `count` samples."""
@@ -57,9 +72,14 @@ class Learner:
         self.weights = network.weights
         network.load(weights)
         trainable = network.layout.trainable
-        self._moved = self.weights[:trainable]
-        self._anchor = None if anchor is None or pull == 0 else anchor[:trainable]
-        self._pull = pull
+        self._descent = Descent(
+            self.weights[:trainable], None if anchor is None else anchor[:trainable], pull
+        )
+
+    def begin(self, sgd: SGD) -> None:
+        """Get ready for the steps of one `fit`: take their options, and start from rest."""
+        self.network.module.train()
+        self._descent.begin(sgd.momentum, sgd.weight_decay, sgd.clip)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the gradient of the loss on a mini-batch, one number per trainable weight."""
@@ -67,16 +87,13 @@ class Learner:
 
     def step(self, x: Tensor, y: Tensor, lr: float) -> None:
         """Take one SGD step on a mini-batch."""
-        gradient = self.gradient(x, y)
-        if self._anchor is not None:
-            self._moved.lerp_(self._anchor, lr * self._pull)
-        self._moved.add_(gradient, alpha=-lr)
+        self._descent.step(self.gradient(x, y), lr)
 
 
 def fit(learners: Sequence[Learner], samples: Samples, sgd: SGD, generator: torch.Generator) -> None:
     """Train the learners in place, each on the same mini-batches, in the order given."""
     for learner in learners:
-        learner.network.module.train()
+        learner.begin(sgd)
     for batch in sgd.batches(len(samples), generator):
         x, y = _select(samples.x, batch), _select(samples.y, batch)
         for learner in learners:

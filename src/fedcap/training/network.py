@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedcap.registry import InputError
 from fedcap.training.chain import Chain, Place, chain_of
+
+
+class ModelError(RuntimeError):
+    """A network fails in its own code; the message names it, and the cause has the traceback."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,15 @@ def _weights(module: nn.Module) -> list[tuple[str, Tensor, bool]]:
 class Network:
     """A module whose weights are views of one flat vector, `weights`, and their gradients of another."""
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        name: str = "",
+        classes: int | None = None,
+    ) -> None:
+        self.name = name or f"model {type(module).__name__}"
+        """What to call it when it fails."""
         self.module = module.to(device)
         self.layout = Layout.of(module)
         if self.layout.trainable == 0:
@@ -101,6 +115,8 @@ class Network:
             if learns:
                 tensor.grad = slot.of(self.gradient)
         self._chains: dict[torch.Size, Chain | None] = {}
+        self._classes = classes
+        """How wide its answers are; if not given, as the first one."""
 
     def load(self, weights: Tensor) -> None:
         """Copy the given weights in; reset counters, which are not in the vector, to their first values."""
@@ -111,8 +127,21 @@ class Network:
     def backward(self, loss: Tensor) -> Tensor:
         """Return the gradient of a loss computed with this module, one number per trainable weight."""
         self.gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
+        with _blamed(self.name, "failed in backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
         return self.gradient
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the module's logits for inputs x; they must be n×classes."""
+        with _blamed(self.name, "failed in forward"):
+            logits = self.module(x)
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if self._classes is None and isinstance(logits, Tensor) and logits.ndim == 2:
+            self._classes = logits.shape[1]
+        if found != (len(x), self._classes):
+            wanted = f"({len(x)}, {self._classes or 'classes'})"
+            raise ModelError(f"{self.name} answers {len(x)} inputs with {found}: it should be {wanted}")
+        return logits  # type: ignore[no-any-return]
 
     def cross_entropy_gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the gradient of the mean cross-entropy of a batch, without autograd if it is a chain."""
@@ -121,7 +150,7 @@ class Network:
             self._chains[x.shape] = chain_of(self.module, x.shape, self._place) if plain else None
         by_hand = self._chains[x.shape]
         if by_hand is None:
-            return self.backward(functional.cross_entropy(self.module(x), y))
+            return self.backward(functional.cross_entropy(self.answer(x), y))
         by_hand.backward(x, y)
         return self.gradient
 
@@ -136,15 +165,34 @@ class Network:
         self.load(weights)
         self.module.eval()
         with torch.no_grad():
-            return self.module(x)  # type: ignore[no-any-return]
+            return self.answer(x)
 
 
 PROCESS_WIDE = threading.RLock()
 """Hold this lock while changing settings of the whole process: random state, threads, kernels."""
 
 
-def fresh_network(build: Callable[[], nn.Module], seed: int, device: str = "cpu") -> Network:
+def fresh_network(
+    build: Callable[[], nn.Module],
+    seed: int,
+    device: str = "cpu",
+    name: str = "",
+    classes: int | None = None,
+) -> Network:
     """Return a newly built network; it depends on the seed alone, and no global state is changed."""
     with PROCESS_WIDE, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Network(build(), device)
+        with _blamed(name or "the model", "could not be built"):
+            module = build()
+        return Network(module, device, name, classes)
+
+
+@contextmanager
+def _blamed(name: str, how: str) -> Iterator[None]:
+    """Raise a `ModelError` if the network's own code, run in the block, raises anything."""
+    try:
+        yield
+    except (InputError, ModelError):
+        raise
+    except Exception as error:
+        raise ModelError(f"{name} {how}: {type(error).__name__}: {error}") from error

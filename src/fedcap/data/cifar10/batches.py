@@ -38,19 +38,19 @@ BATCHES = [name for name in OFFICIAL if name.endswith(".bin")]
 
 def read_batch(path: Path, verify: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return labels and pixels of a batch; with `verify`, refuse one that is not the official one."""
-    refuse_web_page(path)
+    refuse_web_page(path, "cifar10")
     content = path.read_bytes()
     if verify and hashlib.md5(content, usedforsecurity=False).hexdigest() != OFFICIAL[path.name]:
-        raise corrupted(path, "its MD5 is not the official one")
+        raise corrupted(path, "its MD5 is not the official one", "cifar10")
     labels, pixels = _from_binary(path, content) if path.suffix else _from_pickle(path, content)
     if not len(labels) or labels.min() < 0 or labels.max() >= len(CLASSES):
-        raise corrupted(path, "it has labels outside 0 to 9" if len(labels) else "it is empty")
+        raise corrupted(path, "it has labels outside 0 to 9" if len(labels) else "it is empty", "cifar10")
     return labels, pixels
 
 
 def _from_binary(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
     if len(content) % (1 + PIXELS):
-        raise corrupted(path, f"its {len(content)} bytes are not whole records of {1 + PIXELS}")
+        raise corrupted(path, f"its {len(content)} bytes are not whole records of {1 + PIXELS}", "cifar10")
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
     return records[:, 0], records[:, 1:]
 
@@ -60,9 +60,11 @@ def _from_pickle(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
         batch = PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
         pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"])
     except Exception as error:
-        raise corrupted(path, f"it is not a batch of CIFAR-10's Python version ({error})") from None
+        raise corrupted(
+            path, f"it is not a batch of CIFAR-10's Python version ({error})", "cifar10"
+        ) from None
     if pixels.dtype != np.uint8 or pixels.shape != (len(labels), PIXELS) or labels.dtype.kind not in "iu":
-        raise corrupted(path, f"its arrays are not n×{PIXELS} bytes and n labels")
+        raise corrupted(path, f"its arrays are not n×{PIXELS} bytes and n labels", "cifar10")
     return labels, pixels
 
 

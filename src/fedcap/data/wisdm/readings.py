@@ -59,12 +59,12 @@ def read_readings(path: Path) -> tuple[Readings, int]:
 
     Regular records are read all at once, in columns; the others are searched one by one for readings.
     """
-    refuse_web_page(path)
+    refuse_web_page(path, "wisdm")
     content = path.read_bytes()
     if strange := content.translate(None, ALPHABET):
-        raise corrupted(path, f"it holds bytes that its text never has, such as {strange[:1]!r}")
+        raise corrupted(path, f"it holds bytes that its text never has, such as {strange[:1]!r}", "wisdm")
     if content and content[-1:] not in b";\r\n":
-        raise corrupted(path, "it ends in the middle of a record")
+        raise corrupted(path, "it ends in the middle of a record", "wisdm")
     starts, ends, regular = _stretches(content)
     try:
         parts = [_columns(content, starts[regular], ends[regular])]
@@ -79,7 +79,7 @@ def read_readings(path: Path) -> tuple[Readings, int]:
     whole = readings.only((readings.labels >= 0) & np.isfinite(readings.values).all(axis=1))
     records = len(starts) + len(matches) - len({match.pos for match in matches})
     if 2 * len(whole.users) < records or not records:
-        raise corrupted(path, f"only {len(whole.users)} of its {records} records are readings")
+        raise corrupted(path, f"only {len(whole.users)} of its {records} records are readings", "wisdm")
     return whole, records - len(whole.users)
 
 

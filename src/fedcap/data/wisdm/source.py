@@ -7,7 +7,7 @@ are taken in order of time within each person.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -18,7 +18,7 @@ from pydantic import Field
 from fedcap.data.base import Count, Dataset, FederatedData, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, Unreachable, fetch_archive
-from fedcap.data.files import corrupted, find, missing
+from fedcap.data.files import find, missing
 from fedcap.data.wisdm.readings import CLASSES, read_readings
 from fedcap.registry import InputError
 from fedcap.samples import Samples
@@ -61,22 +61,11 @@ class Wisdm(Source):
 
     def prepare(self, federated: FederatedData) -> FederatedData:
         """Standardise each client's windows, if asked to."""
-        if not self.standardise:
-            return federated
-        pairs = [
-            _standardised(train, test) for train, test in zip(federated.train, federated.test, strict=True)
-        ]
-        return replace(federated, train=[train for train, _ in pairs], test=[test for _, test in pairs])
+        return federated.standardised() if self.standardise else federated
 
     def install(self, folder: Path, progress: Progress) -> None:
         """Fetch the official archive; it has no published checksum, so the file in it is read as a check."""
         fetch_archive("wisdm", ARCHIVE, folder / FOLDER, [FILE, "readme.txt"], progress, check=_check)
-
-
-def _standardised(train: Samples, test: Samples) -> tuple[Samples, Samples]:
-    deviation, mean = torch.std_mean(train.x, dim=(0, 2, 3), keepdim=True, correction=0)
-    scale = deviation.clamp_min(1e-6)
-    return Samples((train.x - mean) / scale, train.y), Samples((test.x - mean) / scale, test.y)
 
 
 def _check(name: str, path: Path) -> None:
@@ -98,7 +87,7 @@ def _decode(path: Path, window: int) -> Dataset:
     ]
     rows = np.concatenate(taken)
     if not len(rows):
-        raise corrupted(path, f"no user in it has {window} readings")
+        raise InputError(f"{path}: no user in it has {window} readings: give a smaller dataset.window")
     values = readings.values[rows].transpose(0, 2, 1)[:, :, None]
     votes = (readings.labels[rows][..., None] == np.arange(len(CLASSES))).sum(axis=1)
     kept = windows > 0

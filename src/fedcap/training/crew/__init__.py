@@ -5,7 +5,9 @@ Both crews run the same `Bench.perform` on one thread, so a result has the same 
 
 from __future__ import annotations
 
+import logging
 import os
+from functools import cache
 
 from fedcap.registry import InputError
 from fedcap.training.crew.base import Crew, Outcome, WorkerError, single_thread
@@ -25,14 +27,19 @@ __all__ = [
 
 
 def make_crew(workers: int | None = None, device: str = "cpu") -> Crew:
-    """Return a crew of that many workers, by default one per core.
+    """Return a crew of that many workers, by default one per core, and never more than there are cores.
 
     On devices other than the CPU, clients are trained one after the other in this process.
     """
+    cores = available_cores()
     if workers is None:
-        workers = available_cores()
+        workers = cores
     if workers < 1:
         raise InputError(f"workers should be greater than or equal to 1 (got {workers})")
+    if workers > cores:
+        have = f"{cores} core{'s' * (cores > 1)}"
+        _tell(f"{workers} workers asked for, {have} here: one worker per core is used")
+        workers = cores
     shared = workers > 1 and device == "cpu" and hasattr(os, "memfd_create")
     return ProcessCrew(workers) if shared else SoloCrew()
 
@@ -42,3 +49,9 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@cache
+def _tell(note: str) -> None:
+    """Log what the user should know, once."""
+    logging.getLogger("fedcap").warning(note)

@@ -11,12 +11,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from fedcap.registry import InputError, RunError
 from fedcap.state import Tensors
 from fedcap.training.bench import Bench, Job, Performed
 from fedcap.training.client import LocalData
+from fedcap.training.network import ModelError
 
 
-class WorkerError(RuntimeError):
+class WorkerError(RunError):
     """A job failed, or its workers keep dying; the cause has the traceback."""
 
 
@@ -68,5 +70,7 @@ def single_thread() -> Iterator[None]:
 
 
 def explain(error: Exception) -> str:
-    """Return what went wrong, in a line."""
+    """Return what went wrong, in a line; some errors say it all."""
+    if isinstance(error, InputError | ModelError):
+        return str(error)
     return f"{type(error).__name__}: {error}"

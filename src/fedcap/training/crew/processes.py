@@ -1,11 +1,13 @@
 """A crew of worker processes, each with one thread.
 
 The workers are started once and serve run after run. Samples and weights go through shared memory, and only
-descriptions of jobs through the pipes. A worker that dies is replaced and its job done again.
+descriptions of jobs through the pipes. A worker that dies, or is stopped for long, is replaced, and its job
+is done again.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -13,7 +15,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
@@ -28,6 +30,7 @@ from fedcap.training.crew.base import Crew, Outcome, WorkerError
 from fedcap.training.crew.messages import Buffers, Failure, Matrices, Opening, Order
 from fedcap.training.crew.packing import Packing
 from fedcap.training.crew.sharing import Memory
+from fedcap.training.crew.watching import Watch
 
 DEATHS_FORGIVEN = 2
 """A job that has killed more workers than this is given up."""
@@ -89,10 +92,13 @@ class ProcessCrew(Crew):
         self._size = 0
 
     def open(self, bench: Bench, data: Mapping[str, LocalData]) -> None:
-        """Send the bench to every worker; all samples are copied into shared memory, once."""
+        """Send the bench to every worker; all samples are copied into shared memory, once.
+
+        There are never more workers than clients.
+        """
         self._release()
         self._sample_memory, self._size = Memory(), bench.size
-        while len(self._workers) < self._count:
+        while len(self._workers) < min(self._count, len(data)):
             self._workers.append(Worker())
         plain = pickle.dumps(replace(bench))  # a copy, which has no networks yet
         self._opening = Opening.of(plain, data, self._sample_memory, sys.path)
@@ -139,11 +145,12 @@ class ProcessCrew(Crew):
     def _perform(self, orders: Sequence[Order]) -> list[Performed]:
         """Give each worker an order, and the next one whenever it has answered, until all are done."""
         waiting, answers = deque(orders), dict[int, Performed]()
-        deaths = [0] * len(orders)
+        deaths, watch = [0] * len(orders), Watch()
         for worker in self._workers:
             self._give(worker, waiting)
         while busy := {worker.pipe: worker for worker in self._workers if worker.order}:
-            for pipe in wait(list(busy)):
+            self._end_stopped(watch, busy.values())
+            for pipe in wait(list(busy), watch.pause):
                 worker = busy[pipe]  # type: ignore[index]
                 order, worker.order = worker.order, None
                 assert order is not None
@@ -155,6 +162,19 @@ class ProcessCrew(Crew):
                     waiting.appendleft(order)
                 self._give(worker, waiting)
         return [answers[order.row] for order in orders]
+
+    def _end_stopped(self, watch: Watch, workers: Iterable[Worker]) -> None:
+        """End workers that have been stopped for long; they are then replaced as any that died."""
+        stopped = watch.stopped(worker.process.pid for worker in workers)
+        for process in stopped:
+            logging.getLogger("fedcap").warning(
+                "worker process %d was stopped for %g s: replaced, its job is done again",
+                process,
+                watch.patience,
+            )
+        for worker in workers:
+            if worker.process.pid in stopped:
+                worker.process.kill()
 
     def _give(self, worker: Worker, waiting: deque[Order]) -> None:
         if waiting:

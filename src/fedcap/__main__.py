@@ -1,0 +1,46 @@
+"""The command `fedcap`, and `python -m fedcap`: the command line, which Ctrl-C ends quietly from the start.
+
+In the middle of an import there is nothing to tidy up, but C code there may swallow an interrupt, or raise
+something else instead. So Ctrl-C during an import ends the process at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+from typing import NoReturn
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line, and end the process."""
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # it may be ignored: in the background
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        from fedcap.cli import main as command_line
+
+        command_line()
+    except KeyboardInterrupt:
+        _leave()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Leave if the command is importing something; otherwise raise `KeyboardInterrupt`."""
+    while frame is not None and frame.f_code.co_filename != __file__:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            _leave()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _leave() -> NoReturn:
+    os.write(2, b"fedcap: interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Tables, from a CSV file or a data frame: which column is what, and what is wrong with its cells.
+
+One column holds the labels; one may name the client that each row belongs to, and one may say which rows are
+for testing only. All others are features, and must hold numbers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator
+
+from fedcap.registry import InputError
+
+LABELS = ("label", "target", "y", "class")
+"""What a column of labels may be called, in any case, if it is not named."""
+GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
+"""What stands for a missing number, in small letters."""
+SHOWN = 8
+"""How many names an error message lists."""
+
+Place = Callable[[int], str]
+"""Says where a row is, given its number from 0."""
+
+
+def _as_text(name: Any) -> Any:
+    return str(name) if isinstance(name, int | float) else name
+
+
+def _as_names(names: Any) -> Any:
+    return [_as_text(name) for name in ([names] if isinstance(names, str | int | float) else names)]
+
+
+Column = Annotated[str | None, BeforeValidator(_as_text)]
+"""The name of a column."""
+Columns = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
+"""The names of columns; a single one need not be in a list."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The name of the column for each role; all that is left are features."""
+
+    label: str
+    client: str | None
+    test: str | None
+    features: tuple[str, ...]
+
+    @classmethod
+    def assign(
+        cls,
+        what: str,
+        columns: Sequence[str],
+        label: str | None,
+        client: str | None,
+        test: str | None,
+        ignore: Sequence[str],
+    ) -> Roles:
+        """Give each role its column: the one named, or the one whose name says so.
+
+        `client` and `test` are taken from columns of those names, `label` from a column called as in
+        `LABELS` if there is only one.
+        """
+        refuse_twins(what, columns)
+        named = [name for name in (label, client, test) if name is not None]
+        for name in (*named, *ignore):
+            if name not in columns:
+                close = difflib.get_close_matches(name, columns, n=1)
+                hint = f"did you mean {close[0]!r}? " if close else ""
+                raise InputError(f"{what} has no column {name!r}: {hint}{listed(columns)}")
+        for name, count in Counter([*named, *dict.fromkeys(ignore)]).items():
+            if count > 1:
+                raise InputError(f"{what}: column {name!r} is named for two things")
+        free = [name for name in columns if name not in named and name not in ignore]
+        client = client or _only(free, ("client",))
+        test = test or _only(free, ("test",))
+        label = label or _only(free, LABELS)
+        if label is None:
+            raise InputError(
+                f"{what}: name the column of labels as dataset.label (--set dataset.label=NAME);"
+                f" {listed(columns)}"
+            )
+        features = tuple(name for name in free if name not in (label, client, test))
+        if not features:
+            raise InputError(f"{what} has no columns besides the labels: there is nothing to learn from")
+        return cls(label, client, test, features)
+
+
+def _only(names: Sequence[str], known: Sequence[str]) -> str | None:
+    """Return the one name that is among the known ones, in any case; none if there are several."""
+    found = [name for name in names if name.lower() in known]
+    return found[0] if len(found) == 1 else None
+
+
+def refuse_twins(what: str, columns: Sequence[str]) -> None:
+    """Refuse columns of the same name."""
+    for name, count in Counter(columns).items():
+        if count > 1:
+            raise InputError(f"{what}: two columns are called {name!r}: give each a name of its own")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names of a table's columns, or the first of them, for an error message."""
+    if len(names) <= SHOWN:
+        return f"columns: {', '.join(names)}"
+    half = SHOWN // 2
+    return f"{len(names)} columns: {', '.join(names[:half])}, …, {', '.join(names[-half:])}"
+
+
+def number(cell: Any) -> float | None:
+    """Return a cell as a number: NaN if it is missing, `None` if it is not a number."""
+    try:
+        return float(cell)
+    except (ValueError, TypeError):
+        text = "" if cell is None else str(cell).strip().lower()
+        return float("nan") if text in GAPS or text == "<na>" else None
+
+
+def refuse_text(what: str, wrong: Mapping[str, tuple[Any, int]], place: Place) -> None:
+    """Refuse columns that do not hold numbers; `wrong` has the first such cell of each, and its row."""
+    if not wrong:
+        return
+    cell, row = next(iter(wrong.values()))
+    shown = text if len(text := str(cell)) <= 24 else f"{text[:23]}…"
+    names = list(wrong)[:SHOWN]
+    raise InputError(
+        f"{what}: column{'s' * (len(wrong) > 1)} {', '.join(map(repr, names))} must hold numbers"
+        f" ({shown!r} in {place(row)}): turn text into numbers, name a column as dataset.label or"
+        f" dataset.client, or leave it out as dataset.ignore"
+        f" (--set 'dataset.ignore={json.dumps(names, ensure_ascii=False)}')"
+    )
+
+
+def refuse_gaps(what: str, x: np.ndarray, features: Sequence[str], place: Place) -> None:
+    """Refuse features, n×F, of which any is missing."""
+    gaps = np.argwhere(np.isnan(x))
+    if len(gaps):
+        row, column = gaps[0].tolist()
+        count = "1 value is" if len(gaps) == 1 else f"{len(gaps):,} values are"
+        raise InputError(
+            f"{what}: {count} missing, the first in {place(row)}, column {features[column]!r}:"
+            " fill in what is missing, or leave such rows or columns out"
+        )

@@ -1,0 +1,133 @@
+"""Labels, owners and test flags as numbers, whatever they come as.
+
+They may be tensors, NumPy arrays, lists, or columns of a data frame; numbers, text, or objects of either. A
+missing one (None, NaN, no text) is an error that says where.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcap.registry import InputError
+
+BLANK = ("", "nan", "NaN")
+"""Texts that stand for a missing label or owner; "NA" or "None" may be a name."""
+FLAGS = {"0": False, "1": True, "false": False, "true": True, "train": False, "test": True}
+"""What a test flag may be, in any case."""
+
+
+def one_each(what: str, name: str, values: Any, length: int) -> np.ndarray:
+    """Return a value per sample as an array of n entries; n×1 is taken as n."""
+    try:
+        if isinstance(values, list | tuple):
+            array = _from_list(values)
+        else:
+            array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"{what}: {name} is not an array: {error}") from None
+    if array.shape == (length, 1):
+        array = array[:, 0]
+    if array.shape != (length,):
+        raise InputError(
+            f"{what}: {name} must have {length} entries, one for each of the inputs x;"
+            f" its shape is {list(array.shape)}"
+        )
+    return array
+
+
+def _from_list(values: Sequence[Any]) -> np.ndarray:
+    """Return a list as an array of the same objects: NumPy would turn a None or NaN beside text into text."""
+    if any(isinstance(value, list | tuple | np.ndarray) for value in values):
+        return np.asarray(values)
+    array = np.empty(len(values), dtype=object)
+    array[:] = [value.item() if isinstance(value, Tensor) else value for value in values]
+    return array
+
+
+def numbered(what: str, name: str, values: np.ndarray) -> tuple[tuple[str, ...], Tensor]:
+    """Return the distinct values as text, sorted, and for each entry its place among them."""
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8", "replace")
+    gaps = missing(values)
+    if len(gaps):
+        raise gaps_error(what, name, gaps, len(values), f"sample {gaps[0]} (counted from 0)")
+    distinct, places = np.unique(_plain(what, name, values), return_inverse=True)
+    return tuple(str(value) for value in distinct.tolist()), torch.from_numpy(places.astype(np.int64))
+
+
+def flags(what: str, name: str, values: np.ndarray) -> Tensor:
+    """Return test flags as booleans: 0 or 1, true or false, or the words train and test."""
+    if values.dtype.kind in "biuf" and np.isin(values, (0, 1)).all():
+        return torch.from_numpy(values.astype(bool))
+    words = [_word(value) for value in values.tolist()]
+    if not all(word in FLAGS for word in words):
+        wrong = next(word for word in words if word not in FLAGS)
+        raise InputError(f"{what}: {name} must be true or false for each sample, and one is {wrong!r}")
+    return torch.tensor([FLAGS[word] for word in words])
+
+
+def _word(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip().lower()
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Return the places of missing labels or owners: None, NaN, pandas' NA, or no text."""
+    if values.dtype.kind == "f":
+        return np.flatnonzero(np.isnan(values))
+    if values.dtype.kind == "U":
+        return np.flatnonzero(np.isin(np.char.strip(values), BLANK))
+    if values.dtype.kind == "O":
+        return np.flatnonzero([_is_missing(value) for value in values.tolist()])
+    return np.empty(0, dtype=int)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or isinstance(value, str):
+        return value is None or value.strip() in BLANK
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA, compared with itself, is neither true nor false
+        return True
+
+
+def gaps_error(what: str, name: str, gaps: np.ndarray, samples: int, first: str) -> InputError:
+    """Return the error for missing labels or owners; `first` says where the first one is."""
+    return InputError(
+        f"{what}: {name} has no value for {len(gaps)} of {samples} samples, first in {first}:"
+        " fill it in, or leave such samples out"
+    )
+
+
+def _plain(what: str, name: str, values: np.ndarray) -> np.ndarray:
+    """Return labels or owners as whole numbers or as text; refuse anything else."""
+    if values.dtype.kind == "O":
+        values = _from_objects(what, name, values.tolist())
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all() or not np.array_equal(values, np.round(values)):
+            raise InputError(f"{what}: {name} must be whole numbers or text, and it has fractions")
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "biuU":
+        raise InputError(f"{what}: {name} must be whole numbers or text, not {values.dtype}")
+    return values
+
+
+def _from_objects(what: str, name: str, values: list[Any]) -> np.ndarray:
+    """Return Python objects as an array of numbers if they all are numbers, else as text."""
+    if all(isinstance(value, bool | np.bool_) for value in values):
+        return np.array(values, dtype=bool)
+    if all(isinstance(value, numbers.Integral) for value in values):
+        return np.array(values, dtype=np.int64)
+    if all(isinstance(value, numbers.Real) for value in values):
+        return np.array(values, dtype=np.float64)
+    for value in values:
+        if not isinstance(value, str | numbers.Real):
+            raise InputError(
+                f"{what}: {name} must be whole numbers or text, and one is a {type(value).__name__}"
+            )
+    return np.array([str(value) for value in values])

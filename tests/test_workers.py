@@ -1,0 +1,186 @@
+"""Workers: never more than are of use, replaced when they are stopped, left alone when they are slow."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from helpers import without_times
+from training_tools import (
+    JOBS,
+    Pair,
+    Sleepy,
+    assert_same,
+    bench_of,
+    data_of,
+    outcome,
+    own_children,
+    tiny_bench,
+    tiny_data,
+)
+
+import fedcap
+from fedcap.training import available_cores, make_crew
+from fedcap.training import crew as crew_room
+from fedcap.training.crew import ProcessCrew, SoloCrew, watching
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "PATIENCE", 0.5)
+
+
+@pytest.fixture(scope="module")
+def solo():
+    """What the jobs come to when done in this process."""
+    return outcome(SoloCrew(), bench_of(Pair()))
+
+
+def test_there_are_no_more_workers_than_clients() -> None:
+    before = own_children()
+    with ProcessCrew(9) as crew:
+        crew.open(tiny_bench(Pair()), tiny_data())
+        assert len(own_children() - before) == len(tiny_data()) == 3
+        crew.open(bench_of(Pair()), data_of())
+        assert len(own_children() - before) == 6
+
+
+def test_there_are_no_more_workers_than_cores_and_that_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    crew_room._tell.cache_clear()
+    cores = available_cores()
+    with caplog.at_level(logging.WARNING, "fedcap"):
+        for _ in range(2):
+            crew = make_crew(cores + 7)
+            assert isinstance(crew, ProcessCrew if cores > 1 else SoloCrew)
+        crew = make_crew(cores)
+    plural = "s" * (cores > 1)
+    said = f"{cores + 7} workers asked for, {cores} core{plural} here: one worker per core is used"
+    assert [record.message for record in caplog.records] == [said]
+
+
+def test_an_experiment_with_too_many_workers_has_the_same_bits() -> None:
+    settings = {"rounds": 2, "training": {"epochs": 1}, "attack": "lie"}
+    alone = fedcap.Experiment(workers=1, **settings).run()
+    many = fedcap.Experiment(workers=64, **settings)
+    assert without_times(many.run()) == without_times(alone)
+    assert many.settings()["workers"] == 64
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_is_stopped_is_replaced_and_its_job_done_again(
+    caplog: pytest.LogCaptureFixture, solo
+) -> None:
+    before = own_children()
+    with ProcessCrew(2) as crew, caplog.at_level(logging.WARNING, "fedcap"):
+        outcome(crew, bench_of(Pair()))
+        victim, other = own_children() - before
+        os.kill(victim, signal.SIGSTOP)
+        assert_same(outcome(crew, None), solo)
+        assert victim not in own_children()
+        assert other in own_children()
+    said = f"worker process {victim} was stopped for 0.5 s: replaced, its job is done again"
+    assert [record.message for record in caplog.records] == [said]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_goes_on_in_time_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    before = own_children()
+    with ProcessCrew(1) as crew, caplog.at_level(logging.WARNING, "fedcap"):
+        crew.open(bench_of(Sleepy(0)), data_of())
+        outcome(crew, None)
+        (worker,) = own_children() - before
+        os.kill(worker, signal.SIGSTOP)
+        threading.Timer(0.25, os.kill, (worker, signal.SIGCONT)).start()
+        outcome(crew, None)
+        assert own_children() - before == {worker}
+    assert caplog.records == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_is_merely_slow_is_never_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    before = own_children()
+    with ProcessCrew(2) as crew, caplog.at_level(logging.WARNING, "fedcap"):
+        crew.open(bench_of(Sleepy(2)), data_of())
+        workers = own_children() - before
+        outcome(crew, None, JOBS[:2])
+        assert own_children() - before == workers
+    assert caplog.records == []
+
+
+def test_looks_that_were_missed_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-Z, this process and its workers stand still together, for however long."""
+    monkeypatch.setattr(watching, "PATIENCE", 10.0)
+    clock = iter([0.0, 1.5, 1.5, 5000.0, 5000.0])
+    monkeypatch.setattr(watching.time, "monotonic", lambda: next(clock))
+    stopped = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        while Path(f"/proc/{stopped.pid}/stat").read_text().split()[2] != "T":
+            time.sleep(0.01)
+        watch = watching.Watch()
+        assert watch.stopped([stopped.pid]) == set()
+        assert watch.stopped([stopped.pid]) == set()
+    finally:
+        stopped.kill()
+        stopped.wait()
+
+
+LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+START = (
+    f"{LISTEN}; import runpy, sys; sys.argv[0] = 'fedcap'; runpy.run_module('fedcap', run_name='__main__')"
+)
+
+
+@pytest.mark.parametrize(
+    "imported", ["click.core", "numpy.linalg", "torch._C", "torch.nn.functional", "fedcap.data"]
+)
+def test_ctrl_c_while_something_is_imported_is_one_line_and_exit_code_130(
+    tmp_path: Path, imported: str
+) -> None:
+    """`-X importtime` tells on stderr when a module has been imported; its importers have not, by then."""
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-c", START, "run", "--rounds", "500"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.rpartition("|")[2].strip() == imported:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    said = [line for line in err.splitlines() if not line.startswith("import time:")]
+    assert (process.returncode, out, said) == (130, "", ["fedcap: interrupted"])
+
+
+def test_ctrl_c_before_there_is_a_directory_does_not_tell_to_resume_it(tmp_path: Path) -> None:
+    (tmp_path / "slow_network.py").write_text(
+        "import time\n\n\ndef net():\n    print('here', flush=True)\n    time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, "run", "--model", "slow_network:net", "--out", "run"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "here\n"
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "fedcap: interrupted\n")
