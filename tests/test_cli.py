@@ -96,9 +96,9 @@ def test_resume_continues_a_run_and_takes_no_other_settings(capsys: pytest.Captu
     code, out, _ = call(capsys, "run", "--resume", "run", "--json")
     assert code == 0
     assert json.loads(out) == json.loads(first)
-    code, _, err = call(capsys, "run", "--resume", "run", "--rounds", "5")
+    code, _, err = call(capsys, "run", "--resume", "run", "--seed", "5")
     assert code == 2
-    assert "--resume" in err
+    assert "--resume continues a run as it was" in err
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from run_tools import assert_same, killed
 
 import fedcap
 from fedcap import records
 from fedcap.cli import main
-from fedcap.records import RoundRecord
-from fedcap.simulation import Simulation, checkpoint, load_experiment
+from fedcap.simulation import Simulation, checkpoint, load_experiment, snapshot
 
 SETTINGS = {
     "attack": {"name": "min-max"},
@@ -28,44 +27,6 @@ SETTINGS = {
     "training": {"lr": 0.05, "epochs": 1},
     "workers": 1,
 }
-
-KILLED_AT_A_WRITE = """
-import json, os, signal, sys
-import fedcap
-from fedcap.cli import main
-
-left = int(sys.argv[2])
-fsync = os.fsync
-
-def fsync_or_die(descriptor):
-    global left
-    left -= 1
-    if left == 0:  # the power goes while the last bytes are on their way
-        os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 7))
-        os.kill(os.getpid(), signal.SIGKILL)
-    fsync(descriptor)
-
-os.fsync = fsync_or_die
-fedcap.Experiment(**json.loads(sys.argv[3])).run(out=sys.argv[1])
-"""
-
-
-def state(directory: Path) -> tuple[dict[str, object], dict[str, torch.Tensor], list[RoundRecord]]:
-    """Return all that a run leaves behind, but for times."""
-    result = json.loads((directory / "result.json").read_text())
-    del result["seconds"], result["seconds_server"]
-    lines = (directory / "rounds.jsonl").read_text().splitlines()
-    records = [json.loads(line) | {"seconds": None} for line in lines]
-    return result, load_file(directory / "checkpoint.safetensors"), records  # type: ignore[return-value]
-
-
-def assert_same(one: Path, other: Path) -> None:
-    (result, tensors, records), (result2, tensors2, records2) = state(one), state(other)
-    assert result == result2
-    assert records == records2
-    assert tensors.keys() == tensors2.keys()
-    for name, tensor in tensors.items():
-        assert torch.equal(tensor, tensors2[name]), name
 
 
 @pytest.fixture(scope="module")
@@ -81,15 +42,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_killed_inside_any_write_ends_with_the_same_bits(
     whole: Path, tmp_path: Path, write: int
 ) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        KILLED_AT_A_WRITE,
-        str(tmp_path / "run"),
-        str(write),
-        json.dumps(SETTINGS),
-    ]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert killed(tmp_path / "run", write, SETTINGS)
     fedcap.Experiment(**SETTINGS).run(out=tmp_path / "run")
     assert_same(tmp_path / "run", whole)
 
@@ -120,8 +73,7 @@ def test_a_run_killed_in_mid_round_with_workers_ends_with_the_same_bits(whole: P
 
 def test_checkpoints_may_be_rarer_than_rounds(whole: Path, tmp_path: Path) -> None:
     settings = {**SETTINGS, "checkpoint_every": 3}
-    command = [sys.executable, "-c", KILLED_AT_A_WRITE, str(tmp_path / "run"), "9", json.dumps(settings)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert killed(tmp_path / "run", 9, settings)
     fedcap.Experiment(**settings).run(out=tmp_path / "run")
     assert_same(tmp_path / "run", whole)
 
@@ -205,10 +157,9 @@ def test_a_run_that_lost_its_records_is_refused(unfinished: Path) -> None:
 
 
 def test_a_checkpoint_of_another_layout_is_refused(unfinished: Path) -> None:
-    tensors = load_file(unfinished / "checkpoint.safetensors")
-    save_file(
-        tensors, unfinished / "checkpoint.safetensors", metadata={"run": '{"round": 4, "layout": "other"}'}
-    )
+    about, tensors = snapshot.unpack(unfinished / "checkpoint.safetensors")
+    other = snapshot.pack(replace(about, layout="other"), tensors)
+    (unfinished / "checkpoint.safetensors").write_bytes(other)
     with pytest.raises(fedcap.InputError, match="lays out"):
         load_experiment(unfinished).run(out=unfinished)
 
@@ -219,7 +170,7 @@ def test_a_full_disk_is_one_clear_line(
 ) -> None:
     run = tmp_path / "run"
 
-    def onto_a_full_disk(simulation: Simulation) -> bytes:
+    def onto_a_full_disk(simulation: Simulation, course: str) -> bytes:
         (run / f".checkpoint.safetensors.{os.getpid()}.partial").symlink_to("/dev/full")
         return b"weights"
 

@@ -205,8 +205,19 @@ def test_provenance_comes_back_as_it_was() -> None:
         weights=13_706,
         clients=["u03", "u1"],
         malicious=["u1"],
+        settings_digest="5e",
+        course="c0",
+        computes=2,
+        code={"my_attack:Noise": "c0de"},
     )
     assert Provenance.from_json(facts.to_json()) == facts
+    longer = facts.extend(replace(facts, digest="60", settings_digest="e60"), rounds=30)
+    assert Provenance.from_json(longer.to_json()) == longer
+    assert (longer.digest, longer.settings_digest, longer.course) == ("60", "e60", "c0")
+    # Killed in between, config.toml has the settings of before or of now.
+    assert longer.of("e60") == longer
+    assert longer.of("5e") == facts
+    assert longer.of("other") is None
 
 
 def test_records_need_neither_torch_nor_numpy() -> None:

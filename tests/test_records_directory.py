@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import binascii
+import json
 import os
 import subprocess
 import sys
@@ -41,7 +43,7 @@ SETTINGS: dict[str, Any] = {
     "attack": {"name": "ipm"},
     "training": {"lr": 0.05},
 }
-FACTS = Provenance({"python": "3.12"}, 1, 4, "0f", "da", "7a", 10, CLIENTS, MALICIOUS)
+FACTS = Provenance({"python": "3.12"}, 1, 4, "0f", "da", "7a", 10, CLIENTS, MALICIOUS, course="c0")
 
 
 def record(number: int, **facts: Any) -> RoundRecord:
@@ -128,14 +130,25 @@ def test_a_line_is_on_the_disk_once_it_is_appended(path: Path, monkeypatch: pyte
     assert status.st_size == (path / "rounds.jsonl").stat().st_size
 
 
+def test_each_line_has_a_checksum_of_itself_and_of_those_before(path: Path) -> None:
+    before = FACTS.course
+    for played, line in zip(ROUNDS, (path / "rounds.jsonl").read_text().splitlines(), strict=True):
+        found = json.loads(line)["checksum"]
+        assert found == f"{binascii.crc32((before + played.to_json()).encode()):08x}"
+        assert line == played.to_json()[:-1] + f', "checksum": "{found}"}}'
+        before = found
+
+
 def test_two_processes_cannot_run_in_one_directory(path: Path) -> None:
     code = "import sys; from fedcap.records import RunDirectory; RunDirectory(sys.argv[1]).__enter__()"
     command = [sys.executable, "-c", code, str(path)]
     with RunDirectory(path):
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
-        with pytest.raises(InputError, match=f"^another process is running in {path}$"):
+        with pytest.raises(InputError, match=f"^another process is running in {path}: wait for its end"):
             RunDirectory(path).__enter__()
-    assert refused.stderr.splitlines()[-1].endswith(f"another process is running in {path}")
+    assert refused.stderr.splitlines()[-1].endswith(
+        f"another process is running in {path}: wait for its end, or give another --out"
+    )
     assert subprocess.run(command, check=False).returncode == 0
 
 
@@ -172,7 +185,10 @@ def test_a_directory_without_permission_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("config.toml", "holds no run: there is no config.toml"), ("provenance.json", "has not started")],
+    [
+        ("config.toml", "holds no run: there is no config.toml"),
+        ("provenance.json", "provenance.json is missing; repeat the run in a new directory: fedcap run "),
+    ],
 )
 def test_what_is_missing_is_one_line(path: Path, missing: str, said: str) -> None:
     (path / missing).unlink()
@@ -198,7 +214,12 @@ def test_where_there_is_no_run_there_is_nothing_to_read(tmp_path: Path) -> None:
         ("provenance.json", '"seed"', '"seeds"', r"provenance.json cannot be read: seed: Field required"),
         ("result.json", '"tacc"', '"tac"', r"result.json cannot be read: tacc: Field required"),
         ("result.json", "{", "", r"result.json cannot be read: "),
-        ("result.json", '"rounds": 3', '"rounds": 4', r"rounds.jsonl has 3 rounds, result.json counts 4"),
+        (
+            "result.json",
+            '"rounds": 3',
+            '"rounds": 4',
+            r"result.json counts 4 rounds, rounds.jsonl has 3; remove it",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_one_line_that_says_where(

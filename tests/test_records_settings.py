@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcap.records import Named, Settings, digest, identity, overlay, read_toml, to_toml
+from fedcap.records import Named, Settings, digest, overlay, read_toml, to_toml
 from fedcap.registry import InputError
 
 SETTINGS: dict[str, Any] = {
@@ -108,24 +108,24 @@ def test_the_digest_is_that_of_the_results() -> None:
     assert digest({**SETTINGS, "attack": {"name": "ipm", "clients": (3, 4)}}) == same
     assert digest(tomllib.loads(to_toml(SETTINGS))) == same
     assert digest(Settings.model_validate(SETTINGS).model_dump()) == same
+    assert digest({**SETTINGS, "dataset": {**SETTINGS["dataset"], "path": "/elsewhere"}}) == same
+    quiet = {**SETTINGS, "attack": {"name": "none"}}
+    assert digest(quiet) == digest({**quiet, "malicious": 0.1})
     others = [
+        digest({**SETTINGS, "malicious": 0.1}),
         digest({**SETTINGS, "seed": 1}),
         digest({**SETTINGS, "method": {"name": "fedcap", "alpha": 5.5}}),
         digest(SETTINGS, "data"),
         digest(SETTINGS, "data", "partition"),
         digest(SETTINGS, "datapartition"),
     ]
-    assert len({same, *others}) == 6
+    assert len({same, *others}) == 7
 
 
 def test_the_digest_does_not_change_between_versions() -> None:
     # printf '[{"seed":0},"x"]' | sha256sum
     expected = "9e7ac1d8977e6ae70bd5c3605a422a0c7e07a37b20acb361f5e9f86b8e14293b"
     assert digest({"seed": 0, "workers": 1}, "x") == expected
-
-
-def test_identity_leaves_out_what_no_result_depends_on() -> None:
-    assert identity(SETTINGS).keys() == SETTINGS.keys() - {"workers", "checkpoint_every"}
 
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)

@@ -14,6 +14,7 @@ from fedcap.cli.settings import Overrides, Workers, parse_setting
 from fedcap.registry import InputError
 
 if TYPE_CHECKING:
+    from fedcap.records import NewDirectory, RunDirectory
     from fedcap.simulation import Experiment
 
 
@@ -38,11 +39,14 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="The run's directory. [default: a new one in runs/]")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Continue this run; --rounds extends it, --dataset says where its data is now."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run one method under one attack, and keep its records."""
-    from fedcap.records import overlay, read_toml
+    from fedcap.records import RunDirectory, overlay, read_toml
     from fedcap.simulation import Experiment, load_experiment
 
     flags = {
@@ -63,18 +67,22 @@ def run(
     for setting in settings or []:
         given = overlay(given, parse_setting(setting))
     if resume is not None:
-        if file or given or out:
-            raise InputError("--resume continues a run as it was: only --workers and --json go with it")
+        where, to = given.pop("dataset", None), given.pop("rounds", None)
+        if file or given or out or not isinstance(where, str | None) or not isinstance(to, int | None):
+            raise InputError(
+                "--resume continues a run as it was: only --workers, --rounds (more of them), --dataset"
+                " (where its data is now) and --json go with it"
+            )
         with users_code():
-            experiment = load_experiment(resume, workers)
-        _play(experiment, resume, as_json)
+            experiment = load_experiment(resume, workers, to, where)
+        _play(experiment, RunDirectory(resume), as_json, extend=True)
     else:
         with users_code():
             experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
-        _play(experiment, out or _new_directory(experiment), as_json)
+        _play(experiment, RunDirectory(out) if out else _new_directory(experiment), as_json)
 
 
-def _play(experiment: Experiment, out: Path, as_json: bool) -> None:
+def _play(experiment: Experiment, out: RunDirectory, as_json: bool, extend: bool = False) -> None:
     """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
     from fedcap.cli.summary import summary
@@ -82,24 +90,21 @@ def _play(experiment: Experiment, out: Path, as_json: bool) -> None:
 
     try:
         with users_code(), RunProgress(experiment.rounds) as progress:
-            result = experiment.run(out=out, observers=[progress])
+            result = experiment.run(out=out, observers=[progress], extend=extend)
     except KeyboardInterrupt:
-        begun = (out / CONFIG).exists()
-        how = f": continue with fedcap run --resume {out}" if begun else ""
+        begun = not out.is_new and (out.path / CONFIG).exists()
+        how = f": continue with fedcap run --resume {out.path}" if begun else ""
         raise Interrupted(f"interrupted{how}") from None
     if as_json:
         typer.echo(result.to_json())
     else:
-        typer.echo(summary(Settings.model_validate(experiment.settings()), result, out))
+        typer.echo(summary(Settings.model_validate(experiment.settings()), result, out.path))
 
 
-def _new_directory(experiment: Experiment) -> Path:
-    """Return the path of a new directory, named by data set, method, attack, seed and time."""
+def _new_directory(experiment: Experiment) -> NewDirectory:
+    """Return a new directory, named by data set, method, attack, seed and time."""
+    from fedcap.records import NewDirectory
+
     names = (experiment.dataset_name, experiment.method.name, experiment.attack.name)
     what = "-".join(Path(name).stem.replace(":", ".") for name in names)
-    path = Path("runs") / f"{what}-seed{experiment.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    count = 1
-    while path.exists():
-        count += 1
-        path = path.with_name(f"{path.name.split('+')[0]}+{count}")
-    return path
+    return NewDirectory("runs", f"{what}-seed{experiment.seed}-{time.strftime('%Y%m%d-%H%M%S')}")

@@ -65,9 +65,13 @@ def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> l
 def run(
     planned: Sequence[Cell], out: Path, crew: Crew, observers: Sequence[Observer] = ()
 ) -> Iterator[tuple[Cell, Result]]:
-    """Run the cells one after the other, each in a directory of its own; finished ones are only read."""
+    """Run the cells one after the other, each in a directory of its own; finished ones are only read.
+
+    Cells with other settings have other directories, so that old ones stay.
+    """
     for cell in planned:
-        where = out / "runs" / f"{cell.method}-{cell.attack}"
+        name = f"{cell.method}-{cell.attack}-{cell.experiment.digest()[:8]}"
+        where = out / "runs" / name
         yield cell, cell.experiment.run(out=where, crew=crew, observers=observers)
 
 

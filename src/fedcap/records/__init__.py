@@ -3,9 +3,19 @@
 Nothing here needs torch. Clients are named by strings.
 """
 
-from fedcap.records.directory import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, RunDirectory
+from fedcap.records.checks import checked_provenance, checked_result
+from fedcap.records.checksum import checksum
+from fedcap.records.directory import (
+    CHECKPOINT,
+    CONFIG,
+    PROVENANCE,
+    RESULT,
+    ROUNDS,
+    NewDirectory,
+    RunDirectory,
+)
 from fedcap.records.metrics import Measures, Metrics
-from fedcap.records.provenance import Provenance
+from fedcap.records.provenance import Provenance, Shorter
 from fedcap.records.result import ClientResult, Removal, Result, removals, summarise
 from fedcap.records.rounds import (
     Accuracy,
@@ -25,7 +35,6 @@ from fedcap.records.settings import (
     Named,
     Settings,
     digest,
-    identity,
     overlay,
 )
 from fedcap.records.tables import Table, markdown, summary_table
@@ -44,6 +53,7 @@ __all__ = [
     "Measures",
     "Metrics",
     "Named",
+    "NewDirectory",
     "Provenance",
     "Reading",
     "Realised",
@@ -55,12 +65,15 @@ __all__ = [
     "RunDirectory",
     "Seconds",
     "Settings",
+    "Shorter",
     "Table",
     "Tallies",
     "Tally",
+    "checked_provenance",
+    "checked_result",
+    "checksum",
     "digest",
     "finite",
-    "identity",
     "markdown",
     "overlay",
     "read",

@@ -1,9 +1,9 @@
 """A run's directory: config.toml, provenance.json, rounds.jsonl, checkpoint.safetensors, result.json.
 
 Every file but rounds.jsonl is written to a temporary file and renamed; rounds.jsonl grows by a line per
-round. A line is on disk when `append` returns, so a checkpoint written afterwards never includes a round
-without a line. Whenever a run is killed, the lines up to its checkpoint's round are complete; a resumed run
-drops the later ones with `rewrite_rounds`.
+round, each with a checksum of itself and of the lines before it. A line is on disk when `append` returns, so
+a checkpoint written afterwards never includes a round without a line. Whenever a run is killed, the lines up
+to its checkpoint's round are complete; a resumed run drops the later ones with `rewrite_rounds`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
 from fedcap.files import write_aside
+from fedcap.records.checksum import is_intact, signature, signed
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import Result
 from fedcap.records.rounds import RoundRecord
@@ -29,7 +31,6 @@ CONFIG, PROVENANCE, ROUNDS = "config.toml", "provenance.json", "rounds.jsonl"
 CHECKPOINT, RESULT = "checkpoint.safetensors", "result.json"
 LOCK = ".lock"
 
-A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -39,20 +40,25 @@ class RunDirectory:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._lock: IO[str] | None = None
+        self._last: str | None = None
+        """The checksum of the last line of rounds.jsonl, once it is known."""
 
     def __enter__(self) -> Self:
         """Create the directory, lock it for this process, and remove temporary files of a killed one."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / LOCK, "w")
+            self._create()
+            self._lock = open(self.path / LOCK, "a")  # not "w": a link would have its target emptied
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for stale in self.path.glob(".*.partial"):
                 stale.unlink()
         except OSError as error:
             self._release()
             if isinstance(error, BlockingIOError):
-                raise InputError(f"another process is running in {self.path}") from None
-            raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
+                raise InputError(
+                    f"another process is running in {self.path}: wait for its end, or give another --out"
+                ) from None
+            raise InputError(f"cannot write to {error.filename or self.path}: {error.strerror}") from None
+        self._last = None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,6 +69,14 @@ class RunDirectory:
             self._lock.close()
             self._lock = None
 
+    def _create(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the directory has yet to be created."""
+        return not self.path.exists()
+
     @property
     def checkpoint(self) -> Path:
         """Where the last checkpoint is."""
@@ -71,23 +85,40 @@ class RunDirectory:
     def settings(self) -> Settings | None:
         """Read the run's settings; none if there is no run."""
         path = self.path / CONFIG
-        return _told(path, Settings.model_validate, read_toml(path)) if path.exists() else None
+        return (
+            self._parsed(CONFIG, lambda: Settings.model_validate(read_toml(path))) if path.exists() else None
+        )
 
     def provenance(self) -> Provenance | None:
         """Read the run's provenance; none before it has started."""
         text = self._text(PROVENANCE)
-        return None if text is None else _told(self.path / PROVENANCE, Provenance.from_json, text)
+        return None if text is None else self._parsed(PROVENANCE, partial(Provenance.from_json, text))
 
     def lines(self) -> list[str]:
         """Read the rounds' lines; one that was cut off in mid-write is left out."""
         return (self._text(ROUNDS) or "").split("\n")[:-1]
 
-    def rounds(self) -> list[RoundRecord]:
-        """Read the rounds' records, up to the last whole line."""
-        return [
-            _told(f"{self.path / ROUNDS}, line {number},", RoundRecord.from_json, line)
-            for number, line in enumerate(self.lines(), start=1)
-        ]
+    def rounds(self, first: int | None = None) -> list[RoundRecord]:
+        """Read the records of all rounds, or the first so many, up to the last whole line.
+
+        A line that was changed, or that is not where it was written, is an error.
+        """
+        records, before = [], self._start()
+        for number, line in enumerate(self.lines()[:first], start=1):
+            place = f"{ROUNDS}, line {number},"
+            record = self._parsed(place, partial(RoundRecord.from_json, line))
+            if record.round != number:
+                raise self.damaged(place, f"is of round {record.round}: lines are missing, doubled or moved")
+            if not is_intact(line, before):
+                raise self.damaged(place, "was changed, or is not of this run")
+            records.append(record)
+            before = signature(line)
+        return records
+
+    def _start(self) -> str:
+        """Return what the first line's checksum follows: what the run is."""
+        facts = self.provenance()
+        return facts.course if facts else ""
 
     def result(self) -> Result | None:
         """Read the result, with the rounds' records; none before the run has finished."""
@@ -95,11 +126,9 @@ class RunDirectory:
         if text is None:
             return None
         history = self.rounds()
-        result = _told(self.path / RESULT, partial(Result.from_json, history=history), text)
+        result = self._parsed(RESULT, lambda: Result.from_json(text, history))
         if result.rounds != len(history):
-            raise InputError(
-                f"{self.path} is damaged: {ROUNDS} has {len(history)} rounds, {RESULT} counts {result.rounds}"
-            )
+            raise self.damaged(RESULT, f"counts {result.rounds} rounds, {ROUNDS} has {len(history)}")
         return result
 
     def _text(self, name: str) -> str | None:
@@ -109,7 +138,32 @@ class RunDirectory:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise InputError(f"cannot read {self.path / name}: {error.strerror}") from None
+            raise self.damaged(name, f"cannot be read: {error.strerror}") from None
+
+    def _parsed(self, place: str, parse: Callable[[], T]) -> T:
+        """Return what `parse` returns; if that fails, raise an error that names the place."""
+        try:
+            return parse()
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            why = f"cannot be read: {f'{where}: ' * bool(where)}{first['msg']}"
+        except InputError as error:  # names the file already
+            raise InputError(f"{error}; {self._remedy(place)}") from None
+        except (ValueError, TypeError, RecursionError) as error:
+            why = f"cannot be read: {error}"
+        raise self.damaged(place, why)
+
+    def damaged(self, place: str, why: str) -> InputError:
+        """Return the error for a file of the run that cannot be used: one line, with what to do."""
+        return InputError(f"{self.path / place} {why}; {self._remedy(place)}")
+
+    def _remedy(self, place: str) -> str:
+        if place == RESULT:
+            return f"remove it, and fedcap run --resume {self.path} writes it again"
+        if place == CONFIG:
+            return "the run cannot go on without: start it anew, with its settings and another --out"
+        return f"repeat the run in a new directory: fedcap run {self.path / CONFIG}"
 
     def write_settings(self, settings: Mapping[str, Any]) -> None:
         """Write config.toml."""
@@ -121,27 +175,53 @@ class RunDirectory:
 
     def append(self, record: RoundRecord) -> None:
         """Append a round's line, and flush it to disk."""
+        if self._last is None:
+            lines = self.lines()
+            self._last = signature(lines[-1]) if lines else self._start()
+        line = signed(record.to_json(), self._last)
         with open(self.path / ROUNDS, "a") as file:
-            file.write(record.to_json() + "\n")
+            file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
+        self._last = signature(line)
 
     def rewrite_rounds(self, lines: Iterable[str]) -> None:
         """Keep these lines of rounds.jsonl, and no others."""
         write_aside(self.path / ROUNDS, "".join(line + "\n" for line in lines))
+        self._last = None
 
     def write_result(self, result: Result) -> None:
         """Write result.json: the run has finished."""
         write_aside(self.path / RESULT, result.to_json())
 
+    def remove_result(self) -> None:
+        """Remove result.json, if there is one: the run goes on."""
+        (self.path / RESULT).unlink(missing_ok=True)
 
-def _told(place: Path | str, parse: Callable[[A], T], content: A) -> T:
-    """Return `parse(content)`; if that fails, raise an `InputError` of one line that names the place."""
-    try:
-        return parse(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{place} cannot be read: {f'{where}: ' * bool(where)}{first['msg']}") from None
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{place} cannot be read: {error}") from None
+
+class NewDirectory(RunDirectory):
+    """A directory that is created when it is entered: `parent/name`, or `parent/name+2`, … if it is taken.
+
+    No two processes get the same one. `path` is known once it is entered.
+    """
+
+    def __init__(self, parent: Path | str, name: str) -> None:
+        super().__init__(Path(parent) / name)
+        self._is_new = True
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the directory has yet to be created, whatever there is at `path` now."""
+        return self._is_new
+
+    def _create(self) -> None:
+        wanted = self.path
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            self.path = wanted if number == 1 else wanted.with_name(f"{wanted.name}+{number}")
+            try:
+                self.path.mkdir()
+            except FileExistsError:
+                continue
+            self._is_new = False
+            return

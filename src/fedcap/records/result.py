@@ -7,6 +7,7 @@ that was not.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -143,8 +144,8 @@ def summarise(
         rounds_to_80=next((r.round for r in history if r.accuracy and r.accuracy.best >= GOAL), None),
         rounds=len(history),
         diverged=has_diverged(history),
-        seconds=sum(record.seconds.total for record in history),
-        seconds_server=sum(record.seconds.server for record in history),
+        seconds=math.fsum(record.seconds.total for record in history),
+        seconds_server=math.fsum(record.seconds.server for record in history),
         bytes_per_round=sum(record.bytes for record in history) / len(history),
         removed=removed,
         clients=client_results(history, clients, attackers),

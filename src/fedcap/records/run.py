@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcap.records.checks import checked_provenance, checked_result, checked_rounds
 from fedcap.records.directory import CONFIG, PROVENANCE, RunDirectory
 from fedcap.records.frame import all_columns, tidy_rows
 from fedcap.records.prose import describe_run
@@ -77,13 +78,14 @@ class Run:
 
 
 def read(path: Path | str) -> Run:
-    """Read a run's directory; if a file is missing, raise an `InputError` of one line."""
+    """Read a run's directory; if a file is missing or damaged, raise an `InputError` of one line."""
     directory = RunDirectory(path)
-    settings, provenance = directory.settings(), directory.provenance()
+    settings = directory.settings()
     if settings is None:
         raise InputError(f"{path} holds no run: there is no {CONFIG} in it")
+    provenance = checked_provenance(directory, settings)
     if provenance is None:
         raise InputError(f"{path} holds a run that has not started: there is no {PROVENANCE} in it")
-    result = directory.result()
-    rounds = directory.rounds() if result is None else result.history
+    result = checked_result(directory, settings, provenance)
+    rounds = checked_rounds(directory, settings) if result is None else result.history
     return Run(directory.path, settings, provenance, rounds, result)

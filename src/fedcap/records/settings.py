@@ -93,14 +93,25 @@ class Settings(BaseModel):
             return self.dataset.name
         return Path(path).name if self.dataset.name == "folder" else Path(path).stem
 
-
-def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings on which results depend, as plain JSON values."""
-    kept = {key: value for key, value in settings.items() if key not in FREE_TO_CHANGE}
-    return json.loads(json.dumps(kept))  # type: ignore[no-any-return]
+    def digest(self) -> str:
+        """Return the hash of the settings that decide the result."""
+        return digest(self.model_dump(mode="json"))
 
 
 def digest(settings: Mapping[str, Any], *more: str) -> str:
-    """Return the SHA-256, in hex, of the settings' identity and of whatever else results depend on."""
-    content = json.dumps([identity(settings), *more], sort_keys=True, separators=(",", ":"))
+    """Return the SHA-256, in hex, of the settings that decide the result, and of what else decides it."""
+    content = json.dumps([_deciding(settings), *more], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide the result.
+
+    Where the data lies does not, and without an attack neither does the share of attackers.
+    """
+    kept = {key: value for key, value in settings.items() if key not in FREE_TO_CHANGE}
+    if isinstance(dataset := kept.get("dataset"), Mapping):
+        kept["dataset"] = {key: value for key, value in dataset.items() if key != "path"}
+    if isinstance(attack := kept.get("attack"), Mapping) and attack.get("name") == "none":
+        kept.pop("malicious", None)
+    return kept

@@ -20,7 +20,7 @@ def read_toml(path: Path | str) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
 
 

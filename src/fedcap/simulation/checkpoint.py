@@ -6,21 +6,31 @@ and the lines up to its round are complete; a resumed run drops later lines and 
 
 from __future__ import annotations
 
-import json
+import logging
 import platform
 from dataclasses import asdict
 from importlib.metadata import version
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
-from torch import Tensor
 
 from fedcap.files import write_aside
-from fedcap.records import ROUNDS, Provenance, Result, RoundRecord, RunDirectory
+from fedcap.records import (
+    CHECKPOINT,
+    PROVENANCE,
+    ROUNDS,
+    Provenance,
+    Result,
+    RoundRecord,
+    RunDirectory,
+    Settings,
+    checked_provenance,
+    digest,
+)
 from fedcap.registry import InputError
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.preparation import Inputs
+from fedcap.simulation.setup import COMPUTES
+from fedcap.simulation.snapshot import About, pack, unpack
 
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")
 
@@ -30,64 +40,103 @@ class Keeper:
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
+        self._course = ""
 
     def started(self, simulation: Simulation) -> None:
-        """Put an interrupted run back where its last checkpoint left it."""
-        path, facts = self._directory.path, provenance(simulation)
-        known = self._directory.provenance()
-        if known is None:
-            self._directory.write_provenance(facts)
-        else:
-            for what in ("data", "partition"):
-                if getattr(known, f"{what}_hash") != getattr(facts, f"{what}_hash"):
-                    raise InputError(f"{path} cannot be resumed: its {what} has changed")
+        """Put an interrupted run back where its last checkpoint left it.
+
+        Nothing is written before everything is found to be in order. If the run is being extended, its
+        provenance is written first: it knows the settings of before and of now, so that config.toml may have
+        either when the run is killed.
+        """
+        directory, facts = self._directory, provenance(simulation)
+        self._course = facts.course
+        held = directory.settings()
+        known = checked_provenance(directory, held) if held else None
+        if known is not None:
+            self._compare(known, facts)
         done = self._restore(simulation)
-        lines = self._directory.lines()
-        if len(lines) < done:
-            raise InputError(
-                f"{path} cannot be resumed: {ROUNDS} has {len(lines)} rounds, the checkpoint {done}"
+        history = directory.rounds(done)
+        if not len(history) == done == simulation.server.round:
+            raise directory.damaged(
+                ROUNDS,
+                f"has {len(history)} rounds, the checkpoint {done}, of which the server played"
+                f" {simulation.server.round}",
             )
-        self._directory.rewrite_rounds(lines[:done])
-        simulation.history[:] = self._directory.rounds()
+        lines = directory.lines()
+        if held and not done and len(lines) >= held.checkpoint_every:
+            logging.getLogger("fedcap").warning(
+                "there is no %s: the run is played again from round 1", directory.checkpoint
+            )
+        if known is None:
+            directory.write_provenance(facts)
+        elif held and known.digest != facts.digest:
+            directory.write_provenance(known.extend(facts, held.rounds))
+            directory.write_settings(simulation.experiment.settings())
+        directory.remove_result()
+        directory.rewrite_rounds(lines[:done])
+        simulation.history[:] = history
+
+    def _compare(self, known: Provenance, facts: Provenance) -> None:
+        """Refuse to go on with another run than the one that began."""
+        for what in ("data", "partition"):
+            if getattr(known, f"{what}_hash") != getattr(facts, f"{what}_hash"):
+                raise changed(self._directory, what)
+        for what in ("seed", "weights", "clients", "malicious", "computes", "code", "course"):
+            if getattr(known, what) != getattr(facts, what):
+                raise self._directory.damaged(PROVENANCE, f"is not of this run: {what} is another")
 
     def _restore(self, simulation: Simulation) -> int:
         """Load the last checkpoint, if there is one, and return how many rounds it covers."""
-        if not self._directory.checkpoint.exists():
+        directory = self._directory
+        if not directory.checkpoint.exists():
             return 0
-        with safe_open(self._directory.checkpoint, framework="pt") as file:
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            about = json.loads(file.metadata()["run"])
-        if about["layout"] != simulation.layout.digest():
+        try:
+            about, tensors = unpack(directory.checkpoint)
+        except InputError as error:
+            raise directory.damaged(CHECKPOINT, str(error)) from None
+        if about.course != self._course:
+            raise directory.damaged(CHECKPOINT, "is of another run")
+        if about.layout != simulation.layout.digest():
             raise InputError(
-                f"{self._directory.path} cannot be resumed: this version lays out the network's weights"
-                " otherwise"
+                f"{directory.path} cannot be resumed: this version lays out the network's weights otherwise"
             )
-        simulation.restore(tensors)
-        return int(about["round"])
+        try:
+            simulation.restore(tensors)
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise directory.damaged(CHECKPOINT, f"is of another version: {error!r}") from None
+        return about.round
 
     def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
         """Write the round's line, then, every so often, a checkpoint."""
         self._directory.append(record)
         if record.round % simulation.experiment.checkpoint_every == 0 or simulation.finished:
-            write_aside(self._directory.checkpoint, checkpoint(simulation))
+            write_aside(self._directory.checkpoint, checkpoint(simulation, self._course))
 
     def finished(self, result: Result) -> None:
         """Write the result."""
         self._directory.write_result(result)
 
 
-def checkpoint(simulation: Simulation) -> bytes:
+def changed(directory: RunDirectory, what: str) -> InputError:
+    """Return the error for a run whose data is not what it was."""
+    return InputError(
+        f"{directory.path} cannot be resumed: its {what} has changed; give the data it began with"
+        " (--dataset PATH, if it was moved), or start a new run"
+    )
+
+
+def checkpoint(simulation: Simulation, course: str) -> bytes:
     """Return all that must outlive the process, as safetensors."""
-    plain = {
-        name: tensor.detach().cpu().contiguous().clone() for name, tensor in simulation.tensors().items()
-    }
-    about = {"round": simulation.round, "layout": simulation.layout.digest()}
-    return save(plain, metadata={"run": json.dumps(about)})  # one entry: several would have no fixed order
+    return pack(About(simulation.round, simulation.layout.digest(), course), simulation.tensors())
 
 
 def provenance(simulation: Simulation) -> Provenance:
     """Return the provenance of a run."""
-    experiment = simulation.experiment
+    experiment, data = simulation.experiment, simulation.data
+    settings, code = experiment.settings(), experiment.code()
+    each_round = {key: value for key, value in settings.items() if key != "rounds"}
+    decides = (str(COMPUTES), data.data_hash, data.partition_hash, *sorted(set(code.values())))
     return Provenance(
         versions={
             **{package: version(package) for package in PACKAGES},
@@ -97,10 +146,14 @@ def provenance(simulation: Simulation) -> Provenance:
         threads=torch.get_num_threads(),
         seed=experiment.seed,
         digest=experiment.digest(),
-        data_hash=simulation.data.data_hash,
-        partition_hash=simulation.data.partition_hash,
+        data_hash=data.data_hash,
+        partition_hash=data.partition_hash,
         weights=simulation.layout.size,
-        clients=simulation.names,
+        clients=list(simulation.names),
         malicious=[client for client in simulation.names if client in simulation.malicious],
         **asdict(Inputs.of(simulation.data)),
+        settings_digest=Settings.model_validate(settings).digest(),
+        course=digest(each_round, *decides),
+        computes=COMPUTES,
+        code=code,
     )

@@ -12,9 +12,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedcap.records import CONFIG, Result, RunDirectory, identity, read_toml
+from fedcap.records import CONFIG, Result, RunDirectory
 from fedcap.registry import InputError, UserCodeError
 from fedcap.simulation.checkpoint import Keeper
+from fedcap.simulation.holding import held_settings, known_result
 from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.resolving import explain
 from fedcap.simulation.setup import Setup
@@ -36,45 +37,32 @@ class Experiment(Setup):
 
     def run(
         self,
-        out: Path | str | None = None,
+        out: Path | str | RunDirectory | None = None,
         crew: Crew | None = None,
         observers: Sequence[Observer] = (),
+        extend: bool = False,
     ) -> Result:
         """Run the experiment; with `out`, keep its records and checkpoints in that directory.
 
         If the directory holds this run and it was interrupted, it is resumed; if it has finished, its result
-        is read and returned.
+        is read and returned. With `extend`, a run of fewer rounds and otherwise the same settings goes on
+        to this one's number of rounds.
         """
         if crew is None:
             with make_crew(self.workers, self.device) as own:
-                return self.run(out, own, observers)
+                return self.run(out, own, observers, extend)
         with single_thread():  # the server's sums too: bits do not depend on how many cores there are
             if out is None:
                 return _play(Simulation(self, crew), observers)
+            directory = out if isinstance(out, RunDirectory) else RunDirectory(out)
             # A mistake that shows only with the data is told before there is a directory.
-            new = None if Path(out).exists() else Simulation(self, crew)
-            with RunDirectory(Path(out)) as directory:
-                known = self._known_result(directory)
+            new = Simulation(self, crew) if directory.is_new else None
+            with directory:
+                known = known_result(directory, self, extend)
                 if known is not None:
                     return replace(known, models=self._models(directory))
                 simulation = new or Simulation(self, crew)
                 return _play(simulation, [Keeper(directory), *observers], directory.path)
-
-    def _known_result(self, directory: RunDirectory) -> Result | None:
-        """Return the result of this experiment if the directory has it; refuse one that holds another run."""
-        config = directory.path / CONFIG
-        if not config.exists():
-            if any(not entry.name.startswith(".") for entry in directory.path.iterdir()):
-                raise InputError(f"{directory.path} holds files that are not a run's: give another --out")
-            directory.write_settings(self.settings())
-            return None
-        held = type(self)(**read_toml(config))
-        if identity(held.settings()) != identity(self.settings()):
-            raise InputError(
-                f"{directory.path} holds another run: give another --out, or continue that run with"
-                f" --resume {directory.path}"
-            )
-        return directory.result()
 
     def _models(self, directory: RunDirectory) -> TrainedModels | None:
         """Return the models of a run that has finished, as its directory keeps them."""
@@ -97,9 +85,17 @@ def _play(simulation: Simulation, observers: Sequence[Observer], directory: Path
     return result
 
 
-def load_experiment(path: Path | str, workers: int | None = None) -> Experiment:
-    """Read back the experiment that a directory holds, to be run with that many workers."""
-    config = Path(path) / CONFIG
-    if not config.exists():
-        raise InputError(f"{path} holds no run to resume: there is no {CONFIG} in it")
-    return Experiment(**read_toml(config) | ({} if workers is None else {"workers": workers}))
+def load_experiment(
+    path: Path | str, workers: int | None = None, rounds: int | None = None, dataset: str | None = None
+) -> Experiment:
+    """Read back the experiment that a directory holds, to be resumed.
+
+    It may have other workers, more rounds (run it with `extend`), and its data where `dataset` says.
+    """
+    settings = held_settings(path, workers, rounds, dataset)
+    try:
+        return Experiment(**settings)
+    except UserCodeError:
+        raise
+    except InputError as error:
+        raise InputError(f"{Path(path) / CONFIG}: {error}") from None

@@ -205,13 +205,14 @@ class Setup(BaseModel):
         It covers the settings, the content of the data (not where it lies), the user's own code
         (`module:name`), and `COMPUTES`. It does not cover the number of workers.
         """
+        own = sorted(set(self.code().values()))
+        return digest(self.settings(), str(COMPUTES), self.source.fingerprint(), *own)
+
+    def code(self) -> dict[str, str]:
+        """Return the hash of the file of each thing of the user's own, by `module:name`."""
         settings = self.settings()
-        settings["dataset"].pop("path", None)
-        if self.adversary is None:
-            settings.pop("malicious")
         named = (settings[key] for key in ("model", "method", "attack", "dataset"))
-        own = sorted({source_digest(name) for part in named for name in _references(part)})
-        return digest(settings, str(COMPUTES), self.source.fingerprint(), *own)
+        return {name: source_digest(name) for part in named for name in _references(part)}
 
 
 def _references(settings: Any) -> Iterator[str]:

@@ -1,0 +1,65 @@
+"""A checkpoint's file: named tensors as safetensors, which round of which run they are of, and a checksum."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from fedcap.records import checksum
+from fedcap.registry import InputError
+from fedcap.state import Tensors
+
+
+@dataclass(frozen=True)
+class About:
+    """What a checkpoint is of."""
+
+    round: int
+    layout: str
+    """The digest of the network's layout."""
+    course: str
+    """The run, as its provenance names it."""
+
+
+def pack(about: About, tensors: Tensors) -> bytes:
+    """Return the tensors as the content of a checkpoint's file."""
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    facts = asdict(about) | {"checksum": _checksum(about, plain)}
+    return save(plain, metadata={"run": json.dumps(facts)})  # one entry: several would have no fixed order
+
+
+def unpack(path: Path) -> tuple[About, dict[str, Tensor]]:
+    """Read a checkpoint's file; if it is damaged, raise an `InputError` that says how."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            facts = json.loads((file.metadata() or {})["run"])
+        expected = facts.pop("checksum")
+        about = About(**facts)
+        intact = expected == _checksum(about, tensors)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise InputError(f"is not a checkpoint: {' '.join(str(error).split())}") from None
+    if not intact:
+        raise InputError("is damaged: its checksum is another")
+    return about, tensors
+
+
+def _checksum(about: About, tensors: Tensors) -> str:
+    return checksum(_parts(about, tensors))
+
+
+def _parts(about: About, tensors: Tensors) -> Iterator[bytes | memoryview]:
+    """Yield all that the checksum covers, in an order of its own."""
+    yield json.dumps(asdict(about)).encode()
+    for name, tensor in sorted(tensors.items()):
+        yield f"{name} {tensor.dtype} {list(tensor.shape)}".encode()
+        yield tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -1,0 +1,92 @@
+"""What several test files share: small runs, runs killed inside a write, and comparing what is left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedcap.cli import main
+
+SMALL: dict[str, Any] = {
+    "dataset": {"name": "digits", "clients": 6, "samples": 30},
+    "attack": {"name": "min-max"},
+    "rounds": 3,
+    "participation": 0.7,
+    "training": {"lr": 0.05, "epochs": 1},
+    "workers": 1,
+}
+"""A run of a fraction of a second."""
+
+KILLED_AT_A_WRITE = """
+import json, os, signal, sys
+import fedcap
+
+left = int(sys.argv[2])
+fsync = os.fsync
+
+def fsync_or_die(descriptor):
+    global left
+    left -= 1
+    if left == 0:  # the power goes while the last bytes are on their way
+        os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 7))
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(descriptor)
+
+os.fsync = fsync_or_die
+settings = json.loads(sys.argv[3])
+extend = settings.pop("extend", False)
+fedcap.Experiment(**settings).run(out=sys.argv[1], extend=extend)
+"""
+
+
+def killed(out: Path, write: int, settings: dict[str, Any], **more: Any) -> bool:
+    """Run in a process that is killed inside its nth write; return whether it came that far."""
+    arguments = [str(out), str(write), json.dumps({**settings, **more})]
+    code = subprocess.run([sys.executable, "-c", KILLED_AT_A_WRITE, *arguments], check=False).returncode
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def left_behind(directory: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """Return all that a run leaves behind, but for times."""
+    result = json.loads((directory / "result.json").read_text())
+    del result["seconds"], result["seconds_server"]
+    lines = (directory / "rounds.jsonl").read_text().splitlines()
+    rounds = [json.loads(line) | {"seconds": None, "checksum": None} for line in lines]
+    return result, load_file(directory / "checkpoint.safetensors"), rounds
+
+
+def assert_same(one: Path, other: Path, measured: Sequence[int] = ()) -> None:
+    """Assert that two runs left the same behind; the first may have measured more in some rounds."""
+    (result, tensors, rounds), (result2, tensors2, rounds2) = left_behind(one), left_behind(other)
+    for number in measured:
+        rounds[number - 1]["tallies"] = None
+    assert result == result2
+    assert rounds == rounds2
+    assert tensors.keys() == tensors2.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, tensors2[name]), name
+
+
+def copy(run: Path, to: Path, *without: str) -> Path:
+    """Copy a run's directory, without some of its files."""
+    shutil.copytree(run, to, ignore=lambda *_: without)
+    return to
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Run a command; return its exit code and what it printed."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return int(stop.value.code or 0), captured.out, captured.err
