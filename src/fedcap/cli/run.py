@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.errors import Interrupted
+from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson
 from fedcap.cli.settings import Overrides, Workers, parse_setting
 from fedcap.registry import InputError
@@ -68,6 +68,8 @@ def run(
         _play(load_experiment(resume, workers), resume, as_json)
     else:
         experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
+        if malicious and experiment.attack.name == "none":
+            typer.echo(f"fedcap: --malicious {malicious:g} without --attack NAME: nobody attacks", err=True)
         _play(experiment, out or _new_directory(experiment), as_json)
 
 
@@ -86,6 +88,8 @@ def _play(experiment: Experiment, out: Path, as_json: bool) -> None:
         typer.echo(result.to_json())
     else:
         typer.echo(summary(Settings.model_validate(experiment.settings()), result, out))
+    if result.stopped is not None:
+        raise typer.Exit(FAILED)
 
 
 def _new_directory(experiment: Experiment) -> Path:

@@ -3,7 +3,9 @@
 Nothing here needs torch. Clients are named by strings.
 """
 
+from fedcap.records.attackers import absent_attack, always_refused, refusals
 from fedcap.records.directory import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, RunDirectory
+from fedcap.records.mass_removal import mass_removal, nobody_left
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import ClientResult, Removal, Result, removals, summarise
 from fedcap.records.rounds import (
@@ -51,13 +53,18 @@ __all__ = [
     "Seconds",
     "Settings",
     "Table",
+    "absent_attack",
+    "always_refused",
     "digest",
     "finite",
     "identity",
     "markdown",
+    "mass_removal",
+    "nobody_left",
     "overlay",
     "read",
     "read_toml",
+    "refusals",
     "removals",
     "summarise",
     "summary_table",

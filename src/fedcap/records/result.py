@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 
 from pydantic import TypeAdapter
 
+from fedcap.records.mass_removal import nobody_left
 from fedcap.records.rounds import RoundRecord, finite
 
 GOAL = 80.0
@@ -70,6 +71,8 @@ class Result:
     removed: Mapping[str, Removal]
     clients: Sequence[ClientResult]
     history: Sequence[RoundRecord]
+    stopped: str | None = None
+    """Why the run ended before its last round, or with nobody left: all clients were removed; else null."""
 
     def to_json(self) -> str:
         """Return the result, without the rounds' history, as indented JSON."""
@@ -138,6 +141,7 @@ def summarise(
             for client in clients
         ],
         history=history,
+        stopped=nobody_left(history, clients),
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from fedcap.records import CONFIG, Result, RunDirectory, identity, read_toml
 from fedcap.registry import InputError
+from fedcap.simulation.arguments import check_run
 from fedcap.simulation.checkpoint import Keeper
 from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.resolving import explain
@@ -40,6 +41,7 @@ class Experiment(Setup):
         If the directory holds this run and it was interrupted, it is resumed; if it has finished, its result
         is read and returned.
         """
+        check_run(out, crew, observers)
         if crew is None:
             with make_crew(self.workers, self.device) as own:
                 return self.run(out, own, observers)
@@ -60,8 +62,7 @@ class Experiment(Setup):
                 raise InputError(f"{directory.path} holds files that are not a run's: give another --out")
             directory.write_settings(self.settings())
             return None
-        held = type(self)(**read_toml(config))
-        if identity(held.settings()) != identity(self.settings()):
+        if identity(read_toml(config)) != identity(self.settings()):
             raise InputError(
                 f"{directory.path} holds another run: give another --out, or continue that run with"
                 f" --resume {directory.path}"

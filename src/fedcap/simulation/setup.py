@@ -14,16 +14,18 @@ from functools import cache, cached_property
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 
 from fedcap import attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
+from fedcap.objects import source_digest
 from fedcap.randomness import derive
-from fedcap.records import Named, digest
-from fedcap.registry import InputError, as_table, nearest, source_digest
+from fedcap.records import Named, absent_attack, digest
+from fedcap.registry import GIVEN, InputError, as_table, nearest
 from fedcap.simulation.resolving import resolve
 from fedcap.training import SGD
 
+LOG = logging.getLogger("fedcap")
 COMPUTES = 2
 """Increase this when the same settings give other results than before; it is part of every digest."""
 
@@ -45,7 +47,7 @@ class Setup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: Named
-    model: str | None = None
+    model: str | InstanceOf[models.Given] | None = None
     method: Named
     attack: AttackChoice
     malicious: Annotated[float, Field(ge=0)] = 0.3
@@ -76,12 +78,7 @@ class Setup(BaseModel):
                 f"malicious share {self.malicious:g} refused: no defence can tell which side is honest"
                 " once half of the clients lie; use a share below 0.5"
             )
-        _ = self.trainer, self.source, self.partition, self.adversary
-        if self.model_name.startswith("__main__:") and self.workers != 1:
-            raise InputError(
-                f"model {self.model_name!r} is defined where worker processes cannot find it: put it into a"
-                " module of its own, or train in this process with workers=1"
-            )
+        _ = self.trainer, self.source, self.partition, self.adversary, self.model_name
         try:
             usable = torch.empty(0, device=self.device).device.type != "meta"
         except (RuntimeError, AssertionError):
@@ -124,7 +121,8 @@ class Setup(BaseModel):
             if self.attack.clients is not None or self.attack.options:
                 raise InputError("the attack has settings but no name: give --attack NAME")
             return None
-        known = [*attacks.registry.options(self.attack.name), "clients"]
+        given = GIVEN in self.attack.options
+        known = ["clients", GIVEN] if given else [*attacks.registry.options(self.attack.name), "clients"]
         for key in self.attack.options:
             if key not in known:
                 raise InputError(f"attack {self.attack.name!r} has no option {key!r}: {nearest(key, known)}")
@@ -138,9 +136,16 @@ class Setup(BaseModel):
         return 0.0 if self.adversary is None else self.malicious
 
     @property
-    def model_name(self) -> str:
-        """The network: as given, or the data set's default."""
+    def network(self) -> str | models.Given:
+        """The network: as given, or the data set's default; what `models.builder` takes."""
+        if isinstance(self.model, models.Given):
+            return self.model
         return models.registry.resolve(self.model or self.source.model)
+
+    @property
+    def model_name(self) -> str:
+        """What to call the network."""
+        return self.network.label if isinstance(self.network, models.Given) else self.network
 
     @property
     def dataset_name(self) -> str:
@@ -177,24 +182,28 @@ class Setup(BaseModel):
                 raise InputError(
                     f"attack.clients names {len(chosen)} of {len(clients)}: a majority must be honest"
                 )
+            if not chosen:
+                LOG.warning(absent_attack(self.attack.name, 0, len(clients), named=True))
             return chosen
         count = int(self.malicious * len(clients) + 1e-9)
+        if not count:
+            LOG.warning(absent_attack(self.attack.name, self.malicious, len(clients)))
         drawn = torch.randperm(len(clients), generator=derive(self.seed, "roster"))[:count]
         return frozenset(clients[row] for row in drawn.tolist())
 
     def settings(self) -> dict[str, Any]:
         """Return every setting as plain values, with all options resolved."""
         partition = partitions.registry.resolve(self._partition_choice["name"])
-        attack = {} if self.adversary is None else asdict(self.adversary)
+        attack = {} if self.adversary is None else attacks.registry.written(self.attack.name, self.adversary)
         settings = {
-            **self.model_dump(exclude={"dataset", "method", "attack"}),
             "model": self.model_name,
+            **self.model_dump(exclude={"dataset", "model", "method", "attack"}),
             "dataset": {
                 "name": self.dataset.name,
                 **self.source.settings(),
                 "partition": {"name": partition, **asdict(self.partition)},
             },
-            "method": {"name": self.method.name, **self.trainer.settings()},
+            "method": methods.registry.written(self.method.name, self.trainer),
             "attack": {"name": self.attack.name, "clients": self.attack.clients, **attack},
         }
         return _without_none(settings)  # type: ignore[no-any-return]
@@ -229,7 +238,7 @@ def _references(settings: Any) -> Iterator[str]:
 @cache
 def _tell(note: str) -> None:
     """Log what the user should know, once."""
-    logging.getLogger("fedcap").warning(note)
+    LOG.warning(note)
 
 
 def _without_none(settings: Any) -> Any:
