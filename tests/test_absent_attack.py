@@ -116,8 +116,8 @@ def test_a_word_that_toml_reads_as_a_number_is_the_word_where_one_is_asked_for(t
     experiment = fedcap.Experiment(attack={"name": "malformed", "form": float("nan")})
     assert experiment.adversary == fedcap.attacks.make("malformed", form="nan")
     for value in ("nan", "inf", "-inf"):
-        with pytest.raises(InputError, match=r"eps.* should be a finite number"):
-            fedcap.attacks.make("ipm", eps=float(value))
+        with pytest.raises(InputError, match="epsilon should be a finite number"):
+            fedcap.attacks.make("ipm", epsilon=float(value))
     with pytest.raises(InputError, match="form should be 'nan'"):
         fedcap.attacks.make("malformed", form=float("inf"))
     with pytest.raises(InputError, match="unknown aggregator 'nan'"):
