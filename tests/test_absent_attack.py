@@ -60,7 +60,9 @@ def test_the_share_that_is_named_is_enough_and_hardly_more(clients: int) -> None
 
 def test_too_few_clients_and_an_empty_list_are_told_too(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "fedcap"):
-        fedcap.Experiment(attack="ipm", dataset={"name": "digits", "partition": "iid", "clients": 2}, **FEW).run()
+        fedcap.Experiment(
+            attack="ipm", dataset={"name": "digits", "partition": "iid", "clients": 2}, **FEW
+        ).run()
         fedcap.Experiment(attack={"name": "ipm", "clients": []}, **FEW).run()
     assert [record.message for record in caplog.records] == [
         "attack ipm, but no client is malicious: 2 clients are too few for one of them to be",

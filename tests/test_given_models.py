@@ -11,29 +11,16 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import without_times
+from python_tools import Net, linear
 from torch import nn
 
 import fedcap
 from fedcap.cli import main
 from fedcap.registry import InputError
 from fedcap.simulation import Simulation, make_crew
-from helpers import without_times
 
 QUICK: dict[str, Any] = {"rounds": 1, "training": {"epochs": 1}, "workers": 1}
-
-
-def linear() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-
-
-class Net(nn.Module):
-    def __init__(self, hidden: int = 12) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU())
-        self.head = nn.Linear(hidden, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x))
 
 
 def start(**settings: Any) -> torch.Tensor:
@@ -44,13 +31,13 @@ def start(**settings: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize(("given", "name"), [(linear, "linear"), (Net, "Net")])
 def test_what_can_be_imported_is_its_name(given: Any, name: str) -> None:
-    experiment, named = (fedcap.Experiment(model=m) for m in (given, f"test_given_models:{name}"))
-    assert experiment.model_name == f"test_given_models:{name}"
+    experiment, named = (fedcap.Experiment(model=m) for m in (given, f"python_tools:{name}"))
+    assert experiment.model_name == f"python_tools:{name}"
     assert experiment.digest() == named.digest()
 
 
 def test_a_function_is_called_under_the_seed() -> None:
-    by_name = fedcap.Experiment(model="test_given_models:linear", **QUICK).run()
+    by_name = fedcap.Experiment(model="python_tools:linear", **QUICK).run()
     assert without_times(fedcap.Experiment(model=lambda: linear(), **QUICK).run()) == without_times(by_name)
     assert not torch.equal(start(model=lambda: linear()), start(model=lambda: linear(), seed=1))
 

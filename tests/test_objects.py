@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from python_tools import Louder, linear
 from torch import nn
 
 from fedcap.objects import fingerprint, importable, is_label, is_plain, label, reference
@@ -132,14 +133,14 @@ def test_addresses_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("thing", "found"),
     [
-        (Holder, "test_objects:Holder"),
-        (power, "test_objects:power"),
+        (Louder, "python_tools:Louder"),
+        (linear, "python_tools:linear"),
         (nn.Linear, "torch.nn.modules.linear:Linear"),
         (lambda: 3, None),
         (nn.Linear.forward, None),
         (partial(power, 2), None),
         (3, None),
-        (Holder(), None),
+        (Louder(), None),
     ],
 )
 def test_a_reference_is_there_for_what_another_process_can_import(thing: Any, found: str | None) -> None:
@@ -154,13 +155,20 @@ def test_a_module_that_has_no_file_cannot_be_imported_elsewhere(monkeypatch: pyt
     assert not importable("made_up")
     assert reference(made.Thing) is None
     assert not importable("__main__")
+    assert not importable("fedcap.no_such_module")
     assert importable("fedcap.objects")
     assert importable("sys")
 
 
 @pytest.mark.parametrize(
     ("thing", "name"),
-    [(Holder(), "Holder"), (Holder, "Holder"), (power, "power"), (partial(power, 2), "power"), (lambda: 3, "lambda")],
+    [
+        (Holder(), "Holder"),
+        (Holder, "Holder"),
+        (power, "power"),
+        (partial(power, 2), "power"),
+        (lambda: 3, "lambda"),
+    ],
 )
 def test_what_cannot_be_found_has_a_label(thing: Any, name: str) -> None:
     assert label(thing) == f"<{name} from Python>"

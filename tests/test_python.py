@@ -4,73 +4,28 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from helpers import Killed, Killer, without_times
+from python_tools import Lenient, Longest, Louder, Plain, here
 
 import fedcap
-from fedcap import aggregators
-from fedcap.aggregators import Aggregator
 from fedcap.aggregators.bucketing import Bucketing
 from fedcap.aggregators.trimmed_mean import TrimmedMean
 from fedcap.attacks import Attack
 from fedcap.attacks.ipm import IPM
 from fedcap.cli import main
-from fedcap.detection import Detector, Policy, Score
+from fedcap.detection import Detector
 from fedcap.detection.norm import Norm
 from fedcap.methods.fedavg import FedAvg
 from fedcap.methods.fedcap import FedCAP
 from fedcap.registry import InputError
 from fedcap.simulation import load_experiment
-from helpers import Killed, Killer, without_times
 
 QUICK: dict[str, Any] = {"rounds": 2, "training": {"epochs": 1}, "workers": 1}
-
-
-@dataclass(frozen=True)
-class Louder(Attack):
-    """Send one's own update, longer; other processes can import this one."""
-
-    scale: float = 2.0
-    table: dict[str, float] = field(default_factory=dict)
-
-    def craft(self, view: Any) -> torch.Tensor:
-        return self.scale * view.updates[view.malicious]
-
-
-@dataclass(frozen=True)
-class Plain(Aggregator):
-    """The mean, by another name."""
-
-    def __call__(self, updates: torch.Tensor, weights: Any = None, malicious: int = 0) -> torch.Tensor:
-        return aggregators.make("mean")(updates, weights, malicious)
-
-
-@dataclass(frozen=True)
-class Longest(Detector):
-    """Accuse whoever is longer than the limit, as `norm` does."""
-
-    limit: float = 10.0
-
-    def score(self, look: Any, memory: Any) -> Any:
-        return [Score("norm", look.norms, self.limit)], memory
-
-
-@dataclass(frozen=True)
-class Lenient(Policy):
-    """Remove nobody."""
-
-    def decide(self, accused: Any, look: Any, memory: Any) -> Any:
-        return {}, memory
-
-
-def here(cls: type[Any]) -> type[Any]:
-    """Return a class like this one that no other process can import, as one of a notebook."""
-    local = type(cls.__name__, (cls,), {"__module__": "__main__", "__qualname__": cls.__name__})
-    return dataclass(frozen=True)(local)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +47,11 @@ def here(cls: type[Any]) -> type[Any]:
         ),
         (
             {"attack": Louder(scale=3.0)},
-            {"attack": {"name": "test_python:Louder", "scale": 3.0}},
+            {"attack": {"name": "python_tools:Louder", "scale": 3.0}},
         ),
         (
             {"attack": {"name": Louder, "scale": 3.0, "clients": ["1"]}},
-            {"attack": {"name": "test_python:Louder", "scale": 3.0, "clients": ["1"]}},
+            {"attack": {"name": "python_tools:Louder", "scale": 3.0, "clients": ["1"]}},
         ),
         ({"method": FedCAP}, {"method": "fedcap"}),
         (
@@ -104,9 +59,9 @@ def here(cls: type[Any]) -> type[Any]:
             {
                 "method": {
                     "name": "fedavg",
-                    "rule": "test_python:Plain",
-                    "detectors": "test_python:Longest",
-                    "policy": "test_python:Lenient",
+                    "rule": "python_tools:Plain",
+                    "detectors": "python_tools:Longest",
+                    "policy": "python_tools:Lenient",
                 }
             },
         ),
@@ -136,13 +91,17 @@ def test_what_is_given_is_what_runs() -> None:
     plain = {"name": "fedavg", "rule": here(Plain)()}
     by_object = fedcap.Experiment(method=plain, attack=here(Louder)(scale=3.0), **QUICK).run()
     by_name = fedcap.Experiment(
-        method="fedavg", attack={"name": "test_python:Louder", "scale": 3.0}, **QUICK
+        method="fedavg", attack={"name": "python_tools:Louder", "scale": 3.0}, **QUICK
     ).run()
     assert without_times(by_object) == without_times(by_name)
     first = by_object.history[0].attack
     assert first is not None
     assert first.length == pytest.approx(
-        3 * fedcap.Experiment(method="fedavg", attack=Louder(scale=1.0), **QUICK).run().history[0].attack.length,
+        3
+        * fedcap.Experiment(method="fedavg", attack=Louder(scale=1.0), **QUICK)
+        .run()
+        .history[0]
+        .attack.length,
         rel=1e-4,
     )
 
@@ -157,11 +116,11 @@ def test_an_object_that_can_be_imported_is_resumed_from_its_directory(tmp_path: 
     with pytest.raises(Killed):
         fedcap.Experiment(**settings).run(out=tmp_path / "run", observers=[Killer(after=1)])
     assert config(tmp_path / "run")["attack"] == {
-        "name": "test_python:Louder",
+        "name": "python_tools:Louder",
         "scale": 3.0,
         "table": {},
     }
-    assert config(tmp_path / "run")["method"]["rule"] == {"name": "test_python:Plain"}
+    assert config(tmp_path / "run")["method"]["rule"] == {"name": "python_tools:Plain"}
     assert without_times(load_experiment(tmp_path / "run").run(out=tmp_path / "run")) == without_times(whole)
 
 
@@ -219,7 +178,7 @@ def test_an_object_with_an_option_that_cannot_be_written_down_is_kept_as_it_is()
         ({"attack": {"name": here(Louder)(), "scale": 3.0}}, "<Louder from Python>' has no option 'scale'"),
         ({"attack": {"name": here(Louder), "sale": 3.0}}, "<Louder from Python>' has no option 'sale'"),
         ({"method": {"name": here(FedAvg)(), "alpha": 1}}, "<FedAvg from Python> is an object"),
-        ({"attack": Attack}, "attack .*abstract"),
+        ({"attack": Attack}, "lacks craft: it is abstract"),
         ({"attack": object()}, "attack must be a name"),
     ],
 )
@@ -238,7 +197,10 @@ def test_an_object_that_does_not_fit_is_one_clear_line(settings: Any, said: str)
         ({"out": 3}, r"out should be the path of a directory.*got 3"),
         ({"out": ""}, "out is empty"),
         ({"observers": None}, r"observers should be a list.*got None"),
-        ({"observers": [object()]}, r"has no started\(\): an observer has the methods started, round_done, fin"),
+        (
+            {"observers": [object()]},
+            r"has no started\(\): an observer has the methods started, round_done, fin",
+        ),
         ({"observers": [Killer]}, "is a class, not an object"),
         ({"observers": Killer(1)}, "observers should be a list"),
         ({"crew": 3}, "crew should be made by fedcap.simulation.make_crew"),

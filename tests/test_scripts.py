@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import without_times
 
 import fedcap
 from fedcap.registry import InputError
-from helpers import without_times
 
 THINGS = """
 from dataclasses import dataclass
@@ -73,7 +73,9 @@ FALLBACK = "training in this process instead, one client at a time"
 
 def run(arguments: list[str], text: str | None = None) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """Run Python; return what it printed, and the lines it warned with in each run."""
-    done = subprocess.run([sys.executable, *arguments], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, *arguments], input=text, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     parts = [part.splitlines() for part in done.stderr.split("run ")[1:]]
     found = {
@@ -117,7 +119,11 @@ def test_a_script_and_a_prompt_give_what_a_module_gives(by_import: dict[str, Any
     assert run(["-", str(tmp_path / "prompt")], SCRIPT)[0] == by_import
     changed = SCRIPT.replace("dim=0) / 2", "dim=0) / 3")
     done = subprocess.run(
-        [sys.executable, "-", str(tmp_path / "prompt")], input=changed, capture_output=True, text=True, check=False
+        [sys.executable, "-", str(tmp_path / "prompt")],
+        input=changed,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "InputError" in done.stderr
     assert "holds another run" in done.stderr
@@ -130,9 +136,7 @@ def test_classes_of_a_bare_namespace_run_too(
     exec(THINGS, space)
     settings = {"rounds": 2, "training": {"epochs": 1}, "workers": 2}
     with caplog.at_level(logging.WARNING, "fedcap"):
-        result = fedcap.Experiment(
-            method=space["Same"], model=space["network"], **settings
-        ).run()
+        result = fedcap.Experiment(method=space["Same"], model=space["network"], **settings).run()
     assert without_times(result) == by_import["method"]
     assert [FALLBACK in record.message for record in caplog.records] == [True]
 

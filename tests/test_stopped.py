@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import Killed, Killer, without_times
 from sklearn.datasets import load_breast_cancer
 
 import fedcap
 from fedcap.cli import main
 from fedcap.records import read
-from helpers import Killed, Killer, without_times
 
 DATA = load_breast_cancer()
 UNSCALED: dict[str, Any] = {"dataset": (DATA.data, DATA.target), "rounds": 6, "workers": 1}

@@ -21,17 +21,29 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, get_type_hints
 
 FROM_PYTHON = " from Python"
-GENERATED = frozenset(f"__{name}__" for name in "init repr eq hash setattr delattr lt le gt ge replace".split())
+GENERATED = frozenset(
+    f"__{name}__" for name in ("init", "repr", "eq", "hash", "setattr", "delattr", "replace")
+)
 """Methods that `dataclass` writes: the fields say all there is to know of them."""
 
 
 def importable(module: str) -> bool:
     """Whether another process can import a module by its name."""
-    top = module.partition(".")[0]
-    if top == "__main__":
+    if module == "__main__":
         return False
+    inside: Any = None
+    for end in (*(dot.start() for dot in re.finditer(r"\.", module)), len(module)):
+        spec = _find(module[:end], inside)
+        if spec is None:
+            return False
+        inside = spec.submodule_search_locations
+    return True
+
+
+def _find(module: str, inside: Any) -> Any:
+    """Return where a module would be imported from, without looking at what is imported already."""
     finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec"))
-    return any(finder.find_spec(top, None) is not None for finder in finders)
+    return next(filter(None, (finder.find_spec(module, inside) for finder in finders)), None)
 
 
 def reference(thing: Any) -> str | None:
@@ -70,7 +82,23 @@ def options_of(thing: Any) -> dict[str, Any]:
         options = thing.settings()
     else:
         options = {field.name: getattr(thing, field.name) for field in fields(thing)}
-    return {key: asdict(value) if is_dataclass(value) else value for key, value in options.items()}
+    return {key: _nested(value) for key, value in options.items()}
+
+
+def _nested(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def written(name: str, thing: Any) -> dict[str, Any]:
+    """Return a built thing as its name and all of its options, as plain values.
+
+    If it cannot be found by its name, the options that are plain are there, and a hash of the thing.
+    """
+    found = options_of(thing)
+    if is_label(name):
+        found = {key: value for key, value in found.items() if is_plain(value)}
+        found["hash"] = fingerprint(thing)
+    return {"name": name, **found}
 
 
 def same(written: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
@@ -174,13 +202,19 @@ def _code(thing: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
         yield from (thing.co_code, repr(thing.co_names), *_known(thing.co_consts, seen))
     else:
         function = getattr(thing, "__func__", thing)
-        try:
-            yield inspect.getsource(function)
-        except (OSError, TypeError):  # typed into a prompt
-            yield from _known(function.__code__, seen)
+        source = _source(function)
+        yield from _known(function.__code__ if source is None else source, seen)
         yield from _known([function.__defaults__, function.__kwdefaults__], seen)
         try:
             used = inspect.getclosurevars(function)
         except ValueError:  # a name that has no value yet
             return
         yield from _known({**dict(sorted(used.globals.items())), **used.nonlocals}, seen)
+
+
+def _source(function: FunctionType) -> str | None:
+    """Return a function's text; none if it was typed into a prompt, or shares its lines with others."""
+    try:
+        return None if function.__name__ == "<lambda>" else inspect.getsource(function)
+    except (OSError, TypeError):
+        return None

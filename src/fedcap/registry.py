@@ -127,8 +127,8 @@ class Registry(Generic[T]):
             raise InputError(f"the name of a {self.kind} is a string (got {name!r})")
         if objects.is_label(name):
             raise InputError(
-                f"the {self.kind} of this run, {name}, was given from Python and is not kept in its directory:"
-                " continue it from Python, with the same object, by Experiment(…).run(out=…)"
+                f"the {self.kind} of this run, {name}, was given from Python and is not kept in its"
+                " directory: continue it from Python, with the same object, by Experiment(…).run(out=…)"
             )
         if ":" in name:
             return name
@@ -148,6 +148,8 @@ class Registry(Generic[T]):
         found = load(name)
         if not (isinstance(found, type) and issubclass(found, self._base) and is_dataclass(found)):
             raise InputError(f"{name!r} is not a dataclass derived from {self._base.__name__}")
+        if inspect.isabstract(found):
+            raise InputError(f"{name!r} lacks {', '.join(sorted(found.__abstractmethods__))}: it is abstract")
         return cast("Callable[..., T]", found)
 
     def make(self, name: str, **options: Any) -> T:
@@ -188,18 +190,7 @@ class Registry(Generic[T]):
 
     def canonical(self, choice: Any) -> dict[str, Any]:
         """Return what was chosen as its name and all of its options, however it was spelled."""
-        return self.written(*self.named(choice))
-
-    def written(self, name: str, thing: Any) -> dict[str, Any]:
-        """Return a thing as its name and all of its options, as plain values.
-
-        If it cannot be found by its name, the options that are plain are there, and a hash of the thing.
-        """
-        found = objects.options_of(thing)
-        if objects.is_label(name):
-            found = {key: value for key, value in found.items() if objects.is_plain(value)}
-            found["hash"] = objects.fingerprint(thing)
-        return {"name": name, **found}
+        return objects.written(*self.named(choice))
 
     def table(self, choice: Any) -> Any:
         """Return an object or a class, or a table with one as its name, as a table with a proper name.
@@ -239,7 +230,7 @@ class Registry(Generic[T]):
             options = {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
             table = {"name": name, **{key: value for key, value in options.items() if value is not None}}
             try:
-                if objects.same(self.written(name, self.build(table)), self.written(name, thing)):
+                if objects.same(objects.written(name, self.build(table)), objects.written(name, thing)):
                     return table
             except Exception:  # whatever a user's class does when it is made; ours are told their mistake
                 if ":" not in name:

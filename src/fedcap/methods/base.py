@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from fedcap import detection
+from fedcap import objects
 from fedcap.detection import Judge, Look, make_judge, policies
 from fedcap.matrices import Rows
 from fedcap.methods.choice import Choice
@@ -182,7 +182,7 @@ class Method(ABC, Generic[S]):
         found = () if self.judge is None else self.judge.detectors.items()
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
-            "detectors": [detection.registry.written(name, detector) for name, detector in found],
+            "detectors": [objects.written(name, detector) for name, detector in found],
             "policy": policies.canonical(self.policy),
         }
 

@@ -1,8 +1,8 @@
 """A network given from Python: an `nn.Module`, or a function or class that builds one.
 
 A function or class is called under the run's seed, as a named network is. A module is copied when it is
-given, and its own weights are the common start, whatever the seed. What other processes can import is kept as
-`module:name`; of anything else a run's directory keeps a name and a hash, so that it is resumed from Python only.
+given, and its own weights are the common start, whatever the seed. What other processes can import is kept
+as `module:name`; of anything else a run's directory keeps a name and a hash, and it is resumed from Python.
 """
 
 from __future__ import annotations

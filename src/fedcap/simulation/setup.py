@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, 
 
 from fedcap import attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
-from fedcap.objects import source_digest
+from fedcap.objects import source_digest, written
 from fedcap.randomness import derive
 from fedcap.records import Named, absent_attack, digest
 from fedcap.registry import GIVEN, InputError, as_table, nearest
@@ -194,7 +194,7 @@ class Setup(BaseModel):
     def settings(self) -> dict[str, Any]:
         """Return every setting as plain values, with all options resolved."""
         partition = partitions.registry.resolve(self._partition_choice["name"])
-        attack = {} if self.adversary is None else attacks.registry.written(self.attack.name, self.adversary)
+        attack = {} if self.adversary is None else written(self.attack.name, self.adversary)
         settings = {
             "model": self.model_name,
             **self.model_dump(exclude={"dataset", "model", "method", "attack"}),
@@ -203,7 +203,7 @@ class Setup(BaseModel):
                 **self.source.settings(),
                 "partition": {"name": partition, **asdict(self.partition)},
             },
-            "method": methods.registry.written(self.method.name, self.trainer),
+            "method": written(self.method.name, self.trainer),
             "attack": {"name": self.attack.name, "clients": self.attack.clients, **attack},
         }
         return _without_none(settings)  # type: ignore[no-any-return]

@@ -34,5 +34,7 @@ def carried(thing: Any) -> bytes:
         raise
     except Exception as error:  # what pickling raises depends on what is pickled
         said = " ".join(str(error).split())
-        raise NotPortableError(f"the method or the model cannot be sent to worker processes ({said})") from error
+        raise NotPortableError(
+            f"the method or the model cannot be sent to worker processes ({said})"
+        ) from error
     return there.getvalue()
