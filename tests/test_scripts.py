@@ -37,7 +37,7 @@ class Halves(Aggregator):
 
 @dataclass(frozen=True)
 class Length(Detector):
-    limit: float = 1.5
+    limit: float = 0.35
 
     def score(self, look, memory):
         return [Score("length", look.norms, self.limit)], memory
@@ -61,10 +61,10 @@ runs = {
     "method": {"method": Same(), "model": network},
 }
 results = {}
-for name, settings in runs.items():
+for name in sys.argv[2:] or runs:
     print("run", name, file=sys.stderr, flush=True)
     out = f"{sys.argv[1]}/{name}"
-    results[name] = json.loads(fedcap.Experiment(**settings, **quick).run(out=out).to_json())
+    results[name] = json.loads(fedcap.Experiment(**runs[name], **quick).run(out=out).to_json())
 print(json.dumps(results))
 """
 SCRIPT = THINGS + RUNS
@@ -107,19 +107,22 @@ def test_a_script_and_a_prompt_give_what_a_module_gives(by_import: dict[str, Any
     found, warned = run([str(script), str(tmp_path / "script")])
     assert found == by_import
     assert by_import["rule"]["removed"]
-    assert warned["attack"] == []  # attacks are not carried to workers
+    assert warned["attack"] == []
     for name, what in (("rule", "Length"), ("method", "network")):
         assert len(warned[name]) == 1
         assert FALLBACK in warned[name][0]
         assert f"{what} is defined in __main__, where worker processes cannot find it" in warned[name][0]
-    found, warned = run(["-", str(tmp_path / "prompt")], SCRIPT)
-    assert found == by_import
-    assert [len(lines) for lines in warned.values()] == [0, 1, 1]
+    # Attacks are not carried to workers, so there is nothing to tell of them: look at the others.
+    prompt = ["-", str(tmp_path / "prompt"), "rule", "method"]
+    expected = {name: by_import[name] for name in ("rule", "method")}
+    found, warned = run(prompt, SCRIPT)
+    assert found == expected
+    assert [len(lines) for lines in warned.values()] == [1, 1]
     # The next session defines the same things, and finds its runs; changed ones are others.
-    assert run(["-", str(tmp_path / "prompt")], SCRIPT)[0] == by_import
+    assert run(prompt, SCRIPT)[0] == expected
     changed = SCRIPT.replace("dim=0) / 2", "dim=0) / 3")
     done = subprocess.run(
-        [sys.executable, "-", str(tmp_path / "prompt")],
+        [sys.executable, *prompt],
         input=changed,
         capture_output=True,
         text=True,

@@ -115,7 +115,9 @@ def takes_word(cls: Any, option: str, word: str) -> bool:
     try:
         hint = get_type_hints(cls, include_extras=True).get(option, Any)
         TypeAdapter(hint).validate_python(word, strict=True)
-    except (ValidationError, NameError):
+    except ValidationError as error:  # one of several words, but not this one: pydantic says which
+        return all(fault["type"] == "literal_error" for fault in error.errors())
+    except NameError:
         return False
     return hint is not Any
 

@@ -19,6 +19,7 @@ from fedcap.registry import InputError
 from fedcap.state import Tensors, owned, under
 
 NOT_FINITE = "not finite"
+USUAL_POLICY = "strikes"
 
 
 @dataclass(frozen=True)
@@ -102,4 +103,10 @@ def make_judge(detectors: Sequence[Any], policy: Any) -> Judge | None:
         if name in built:
             raise InputError(f"detector {name!r} is named twice: once is enough")
         built[name] = detector
-    return Judge(built, policies.build(policy)) if built else None
+    return Judge(built, policies.build(as_policy(policy))) if built else None
+
+
+def as_policy(choice: Any) -> Any:
+    """Return a policy as it was chosen; options without a name are those of the usual one."""
+    nameless = isinstance(choice, Mapping) and "name" not in choice
+    return {"name": USUAL_POLICY, **choice} if nameless else choice

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from fedcap import objects
-from fedcap.detection import Judge, Look, make_judge, policies
+from fedcap.detection import Judge, Look, as_policy, make_judge, policies
 from fedcap.matrices import Rows
 from fedcap.methods.choice import Choice
 from fedcap.registry import Registry
@@ -183,7 +183,7 @@ class Method(ABC, Generic[S]):
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "detectors": [objects.written(name, detector) for name, detector in found],
-            "policy": policies.canonical(self.policy),
+            "policy": policies.canonical(as_policy(self.policy)),
         }
 
     @abstractmethod

@@ -43,9 +43,8 @@ def refusals(history: Sequence[RoundRecord], malicious: Collection[str]) -> list
 
 def _refused(history: Sequence[RoundRecord], kind: str, clients: set[str]) -> str:
     rounds = [record for record in history if clients & record.refused.keys()]
-    reasons = Counter(
-        record.refused[client] for record in rounds for client in clients & record.refused.keys()
-    )
+    told = [why for record in rounds for client, why in record.refused.items() if client in clients]
+    reasons = Counter(why.removeprefix("request ") for why in told)
     always = always_refused(history, clients) == clients
     when = "every round" if always else f"{len(rounds)} of {len(history)} rounds"
     others = " (the most common reason)" if len(reasons) > 1 else ""
