@@ -40,7 +40,7 @@ def test_a_share_that_comes_to_nobody_is_told_before_the_run_and_in_the_summary(
     with caplog.at_level(logging.WARNING, "fedcap"):
         out, _ = fedcap_run("--attack", "ipm", "--malicious", "0.01")
     assert [record.message for record in caplog.records] == [said]
-    assert f"  attack     {said}" in out
+    assert f"  note       {said}" in out
     with caplog.at_level(logging.WARNING, "fedcap"):
         caplog.clear()
         out, _ = fedcap_run("--attack", "ipm", "--malicious", "0.05")

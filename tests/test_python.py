@@ -221,3 +221,12 @@ def test_nothing_is_said_of_workers_about_what_they_can_import(caplog: pytest.Lo
     with caplog.at_level(logging.WARNING, "fedcap"):
         fedcap.Experiment(method=FedAvg(rule=Plain()), attack=here(Louder)(), **settings).run()
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("setting", "owner"),
+    [("detectors", "method"), ("alpha", "method"), ("epsilon", "attack"), ("lr", "training")],
+)
+def test_an_option_given_as_a_setting_is_told_whose_it_is(setting: str, owner: str) -> None:
+    with pytest.raises(InputError, match=f"'{setting}': it is an option of the {owner}, {owner}.{setting}"):
+        fedcap.Experiment(**{setting: 1})

@@ -24,7 +24,7 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
     if settings.attack.name != "none" and not attackers:
         named = "clients" in settings.attack.options
         told = absent_attack(settings.attack.name, settings.malicious, len(result.clients), named)
-        lines.append(f"  attack     {told}")
+        lines.append(f"  note       {told}")
     if result.diverged:
         lines.append("  diverged   honest clients' weights became NaN or infinite; accuracy means nothing")
     if result.fpr is not None:

@@ -9,7 +9,7 @@ from statistics import median
 from fedcap.records.rounds import RoundRecord
 
 ADVICE = (
-    "if they are honest, scale the data (dataset.standardise=true for your own), raise the detector's limit"
+    "scale the data (dataset.standardise=true for your own), raise the detector's limit"
     " (FedCAP: method.t_norm), or train in fewer or smaller steps (training.epochs, training.lr)"
 )
 
@@ -20,7 +20,9 @@ def mass_removal(record: RoundRecord) -> str | None:
     if not removed or 2 * removed < participants:
         return None
     who = f"{removed} of {participants} participants"
-    return f"{who} were removed at once in round {record.round} ({_seen(record)}): {ADVICE}"
+    return (
+        f"{who} were removed at once in round {record.round} ({_seen(record)}): if they are honest, {ADVICE}"
+    )
 
 
 def nobody_left(history: Sequence[RoundRecord], clients: Sequence[str]) -> str | None:

@@ -52,5 +52,24 @@ def explain(error: ValidationError, known: Iterable[str]) -> str:
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         *place, key = (str(part) for part in first["loc"])
         there = [field.name for field in fields(SGD)] if place else known
-        return f"unknown setting {'.'.join([*place, key])!r}: {nearest(key, there)}"
+        owner = None if place else _owner(key)
+        hint = nearest(key, there) if owner is None else f"it is an option of the {owner}, {owner}.{key}"
+        return f"unknown setting {'.'.join([*place, key])!r}: {hint}"
     return validation_message(error)
+
+
+def _owner(option: str) -> str | None:
+    """Return the setting whose option this is, if it is one."""
+    if option in (field.name for field in fields(SGD)):
+        return "training"
+    for owner, registry in (("method", methods.registry), ("attack", attacks.registry)):
+        if any(option in registry.options(name) for name in registry.names()):
+            return owner
+    return None
+
+
+def without_none(settings: Any) -> Any:
+    """Return nested settings without those that have no value: TOML knows none."""
+    if isinstance(settings, Mapping):
+        return {key: without_none(value) for key, value in settings.items() if value is not None}
+    return [without_none(value) for value in settings] if isinstance(settings, list | tuple) else settings

@@ -1,7 +1,8 @@
 """All settings of a run, checked, and the things they name, built.
 
 Things that have options of their own are written as a name, or as a table: `method={"name": "fedcap",
-"alpha": 5}`. What is not given is taken from what the data set suggests and from the method's presets on it.
+"alpha": 5}`; from Python also as an object, `method=FedCAP(alpha=5)`, with all of its options as they stand.
+What else is not given is taken from what the data set suggests and from the method's presets on it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fedcap.objects import source_digest, written
 from fedcap.randomness import derive
 from fedcap.records import Named, absent_attack, digest
 from fedcap.registry import GIVEN, InputError, as_table, nearest
-from fedcap.simulation.resolving import resolve
+from fedcap.simulation.resolving import resolve, without_none
 from fedcap.training import SGD
 
 LOG = logging.getLogger("fedcap")
@@ -48,6 +49,8 @@ class Setup(BaseModel):
 
     dataset: Named
     model: str | InstanceOf[models.Given] | None = None
+    """The network: a name, `module:function`, or from Python a function, a class or a module; a module's own
+    weights are the common start."""
     method: Named
     attack: AttackChoice
     malicious: Annotated[float, Field(ge=0)] = 0.3
@@ -206,7 +209,7 @@ class Setup(BaseModel):
             "method": written(self.method.name, self.trainer),
             "attack": {"name": self.attack.name, "clients": self.attack.clients, **attack},
         }
-        return _without_none(settings)  # type: ignore[no-any-return]
+        return without_none(settings)  # type: ignore[no-any-return]
 
     def digest(self) -> str:
         """Return a hash of everything on which the result depends; it identifies the run.
@@ -239,10 +242,3 @@ def _references(settings: Any) -> Iterator[str]:
 def _tell(note: str) -> None:
     """Log what the user should know, once."""
     LOG.warning(note)
-
-
-def _without_none(settings: Any) -> Any:
-    """Return nested settings without those that have no value: TOML knows none."""
-    if isinstance(settings, Mapping):
-        return {key: _without_none(value) for key, value in settings.items() if value is not None}
-    return [_without_none(value) for value in settings] if isinstance(settings, list | tuple) else settings
