@@ -120,9 +120,3 @@ def test_ones_own_network_trains_with_workers(name: str) -> None:
 def test_a_network_of_ones_own_that_cannot_be_used_is_one_clear_line(name: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         fedcap.Experiment(model=f"own_networks:{name}", rounds=1, workers=1).run()
-
-
-def test_a_network_that_workers_cannot_find_is_told_before_the_run() -> None:
-    with pytest.raises(InputError, match="workers=1"):
-        fedcap.Experiment(model="__main__:network")
-    assert fedcap.Experiment(model="__main__:network", workers=1).model_name == "__main__:network"

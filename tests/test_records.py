@@ -114,7 +114,7 @@ def test_a_result_comes_back_as_it_was_and_names_every_figure() -> None:
     text = result.to_json()
     assert Result.from_json(text, HISTORY) == result
     keys = "tacc tacc_shared tacc_personal tacc_worst_client dacc fpr fnr rounds_to_removal rounds_to_80"
-    keys += " rounds diverged seconds seconds_server bytes_per_round removed clients metrics"
+    keys += " rounds diverged seconds seconds_server bytes_per_round removed clients metrics stopped"
     assert list(json.loads(text)) == keys.split()
     assert json.loads(text)["removed"]["d"] == {
         "round": 1,

@@ -252,7 +252,8 @@ def test_detection_is_scored_over_all_clients() -> None:
 
 
 def test_a_run_whose_clients_are_all_removed_ends_with_what_they_hold() -> None:
-    result = small(method={"name": "fedcap", "t_norm": 1e-6}).run()
+    result = small(rounds=5, eval_every=3, method={"name": "fedcap", "t_norm": 1e-6}).run()
+    assert result.rounds == 2
     assert len(result.removed) == 20
     assert result.history[-1].participants == []
     assert result.tacc_shared == result.tacc_personal

@@ -8,18 +8,20 @@ the fields' types and builds it. The error for an unknown name or option suggest
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib
 import inspect
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
+
+from fedcap import objects
 
 T = TypeVar("T")
 C = TypeVar("C", bound="type[Any]")
+GIVEN = "given from Python"
+"""The key, in a table, of an object that cannot be made again from its name and options."""
 
 
 class InputError(ValueError):
@@ -94,18 +96,6 @@ def load(reference: str) -> Any:
         raise InputError(f"{module!r} has no {attribute!r}: {nearest(attribute, public)}") from None
 
 
-def source_digest(reference: str) -> str:
-    """Return a hash of the file that `module:name` is defined in, which changes when the file does.
-
-    If no file is found, return the reference itself.
-    """
-    try:
-        file = inspect.getsourcefile(importlib.import_module(reference.partition(":")[0]))
-    except (ImportError, TypeError):
-        file = None
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else reference
-
-
 class Registry(Generic[T]):
     """The named things of one kind, such as "attack"; each is a class whose fields are its options."""
 
@@ -146,6 +136,11 @@ class Registry(Generic[T]):
         """Return the canonical form of a name or alias; `module:Class` stands for itself."""
         if not isinstance(name, str):
             raise InputError(f"the name of a {self.kind} is a string (got {name!r})")
+        if objects.is_label(name):
+            raise InputError(
+                f"the {self.kind} of this run, {name}, was given from Python and is not kept in its"
+                " directory: continue it from Python, with the same object, by Experiment(…).run(out=…)"
+            )
         if ":" in name:
             return name
         self._discover()
@@ -164,37 +159,94 @@ class Registry(Generic[T]):
         found = load(name)
         if not (isinstance(found, type) and issubclass(found, self._base) and is_dataclass(found)):
             raise InputError(f"{name!r} is not a dataclass derived from {self._base.__name__}")
+        if inspect.isabstract(found):
+            raise InputError(f"{name!r} lacks {', '.join(sorted(found.__abstractmethods__))}: it is abstract")
         return cast("Callable[..., T]", found)
 
     def make(self, name: str, **options: Any) -> T:
         """Build the named thing; its options are checked against the types of its fields."""
         from pydantic import TypeAdapter, ValidationError
 
+        if GIVEN in options:
+            thing = options.pop(GIVEN)
+            if options:
+                raise InputError(f"{self.kind} {name} is an object: give it {', '.join(options)} in Python")
+            return cast("T", thing)
         cls = self.get(name)
         known = self.options(name)
         for key, value in options.items():
             if key not in known:
                 raise InputError(f"{self.kind} {name!r} has no option {key!r}: {nearest(key, known)}")
             if isinstance(value, float) and not math.isfinite(value):
-                raise InputError(f"{self.kind} {name!r}: {key} should be a finite number (got {value})")
+                if not objects.takes_word(cls, key, str(value)):
+                    raise InputError(f"{self.kind} {name!r}: {key} should be a finite number (got {value})")
+                options[key] = str(value)
         try:
             return TypeAdapter(cls).validate_python(options)  # type: ignore[arg-type]
         except ValidationError as error:
             raise InputError(f"{self.kind} {name!r}: {validation_message(error)}") from None
 
     def build(self, choice: Any) -> T:
-        """Build what was chosen by its name, or by a table of its name and options."""
-        options = as_table(choice, self.kind)
+        """Build what was chosen by its name, or by a table of its name and options; an object is built."""
+        if isinstance(choice, self._base):
+            return cast("T", choice)
+        options = as_table(self.table(choice), self.kind)
         return self.make(options.pop("name"), **options)
 
+    def named(self, choice: Any) -> tuple[str, T]:
+        """Build what was chosen; return its registered name, `module:Class` or label too."""
+        table = as_table(self.table(choice), self.kind)
+        name = table["name"] if GIVEN in table else self.resolve(table["name"])
+        return name, self.build(table)
+
     def canonical(self, choice: Any) -> dict[str, Any]:
-        """Return what was chosen as its registered name and all of its options, however it was spelled."""
-        options = as_table(choice, self.kind)
-        built: Any = self.build(choice)
-        found = {field.name: getattr(built, field.name) for field in fields(built)}
-        if "rule" in found:  # a wrapper: the thing inside is of the same kind
-            found["rule"] = self.canonical(found["rule"])
-        return {"name": self.resolve(options["name"]), **found}
+        """Return what was chosen as its name and all of its options, however it was spelled."""
+        return objects.written(*self.named(choice))
+
+    def table(self, choice: Any) -> Any:
+        """Return an object or a class, or a table with one as its name, as a table with a proper name.
+
+        A class stands for its name. An object becomes its name and options if it can be made again from
+        them in another process; else the table holds the object. Anything else is returned as it is.
+        """
+        named = isinstance(choice, Mapping) and "name" in choice
+        options = {key: value for key, value in choice.items() if key != "name"} if named else {}
+        thing = choice["name"] if named else choice
+        if isinstance(thing, str) and thing.startswith("__main__:"):
+            thing = self.get(thing)
+        if isinstance(thing, type) and issubclass(thing, self._base):
+            name = self._name_of(thing)
+            if name is not None:
+                return {"name": name, **options}
+            own = {key: options.pop(key) for key in inspect.signature(thing).parameters if key in options}
+            try:
+                thing = thing(**own)
+            except TypeError as error:
+                raise InputError(f"{self.kind} {objects.label(thing)}: {error}") from None
+        return {**self._again(thing), **options} if isinstance(thing, self._base) else choice
+
+    def _name_of(self, cls: type[Any]) -> str | None:
+        """Return the name by which other processes find a class, if they can."""
+        self._discover()
+        if cls.__module__.partition(".")[0] == "fedcap":
+            for name, known in self._classes.items():
+                if known is cls:
+                    return name
+        return objects.reference(cls) if is_dataclass(cls) else None
+
+    def _again(self, thing: Any) -> dict[str, Any]:
+        """Return a table from which an object can be made again, or that holds it if there is none."""
+        name = self._name_of(type(thing))
+        if name is not None:
+            options = {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
+            table = {"name": name, **{key: value for key, value in options.items() if value is not None}}
+            try:
+                if objects.same(objects.written(name, self.build(table)), objects.written(name, thing)):
+                    return table
+            except Exception:  # whatever a user's class does when it is made; ours are told their mistake
+                if ":" not in name:
+                    raise
+        return {"name": objects.label(thing), GIVEN: thing}
 
     def options(self, name: str) -> list[str]:
         """Return the names of the options that the named thing takes."""

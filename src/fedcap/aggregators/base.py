@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
+from pydantic import InstanceOf
 from torch import Tensor
 
 from fedcap.matrices import finite_rows
@@ -80,8 +81,8 @@ class Robust(Aggregator):
 class Wrapper(Robust):
     """A robust rule round another one, which is built at once, so that mistakes in it are found early."""
 
-    rule: str | dict[str, Any] = "median"
-    """The inner rule: a name, or a table of its name and options."""
+    rule: str | dict[str, Any] | InstanceOf[Aggregator] | InstanceOf[type[Any]] = "median"
+    """The inner rule: a name, a table of its name and options, or an object."""
 
     def __post_init__(self) -> None:
         _ = self.inner
@@ -90,6 +91,11 @@ class Wrapper(Robust):
     def inner(self) -> Aggregator:
         """The inner rule."""
         return registry.build(self.rule)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all options as plain values, the inner rule's too."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**options, "rule": registry.canonical(self.rule)}
 
 
 registry: Registry[Aggregator] = Registry("aggregator", Aggregator, "fedcap.aggregators")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.errors import Interrupted
+from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson, users_code
 from fedcap.cli.settings import Overrides, Workers, parse_setting
 from fedcap.registry import InputError
@@ -79,6 +79,8 @@ def run(
     else:
         with users_code():
             experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
+        if malicious and experiment.attack.name == "none":
+            typer.echo(f"fedcap: --malicious {malicious:g} without --attack NAME: nobody attacks", err=True)
         _play(experiment, RunDirectory(out) if out else _new_directory(experiment), as_json)
 
 
@@ -99,6 +101,8 @@ def _play(experiment: Experiment, out: RunDirectory, as_json: bool, extend: bool
         typer.echo(result.to_json())
     else:
         typer.echo(summary(Settings.model_validate(experiment.settings()), result, out.path))
+    if result.stopped is not None:
+        raise typer.Exit(FAILED)
 
 
 def _new_directory(experiment: Experiment) -> NewDirectory:

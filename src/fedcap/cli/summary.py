@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcap.records import Metrics, Result, Settings
+from fedcap.records import Metrics, Result, Settings, absent_attack, always_refused, refusals
+
+NAMED = 3
+"""How many honest clients that were removed are named."""
 
 
 def summary(settings: Settings, result: Result, path: Path) -> str:
@@ -18,10 +21,20 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
     ]
     if result.metrics is not None:
         lines.append(f"  besides    {_measures(result.metrics)}")
+    if result.stopped is not None:
+        lines.append(f"  stopped    {result.stopped}")
+    if settings.attack.name != "none" and not attackers:
+        named = "clients" in settings.attack.options
+        told = absent_attack(settings.attack.name, settings.malicious, len(result.clients), named)
+        lines.append(f"  note       {told}")
     if result.diverged:
         lines.append("  diverged   honest clients' weights became NaN or infinite; accuracy means nothing")
     if result.fpr is not None:
         lines.append(f"  detection  {_detection(result, attackers)}")
+    honest = [client for client in result.removed if client not in attackers]
+    if honest and result.stopped is None:
+        lines.append(f"  removed    {_who(result, honest)}")
+    lines += [f"  refused    {told}" for told in refusals(result.history, attackers)]
     lines.append(f"  records    {path}")
     return "\n".join(lines)
 
@@ -53,4 +66,13 @@ def _detection(result: Result, attackers: list[str]) -> str:
     average = result.rounds_to_removal
     when = "" if average is None else f", on average in round {average:.1f}"
     found = f"{caught} of {len(attackers)} attackers removed{when}; " if attackers else ""
+    if attackers and always_refused(result.history, attackers) == set(attackers):
+        found = ""  # nothing of theirs was ever looked at: the line on refusals says it
     return f"{found}{benign or 'no'} honest client{'s' * (benign != 1)} removed"
+
+
+def _who(result: Result, clients: list[str]) -> str:
+    """Return when and why each of these clients was removed, the first few of them."""
+    told = [f"{k} in round {result.removed[k].round} ({result.removed[k].reason})" for k in clients[:NAMED]]
+    more = f" and {len(clients) - NAMED} more" if len(clients) > NAMED else ""
+    return f"honest: {', '.join(told)}{more}"

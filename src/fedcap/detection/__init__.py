@@ -16,7 +16,7 @@ from fedcap.detection.base import (
     registry,
     remember,
 )
-from fedcap.detection.judge import Judge, make_judge
+from fedcap.detection.judge import Judge, as_policy, make_judge
 
 names = registry.names
 make = registry.make
@@ -29,6 +29,7 @@ __all__ = [
     "Reason",
     "Score",
     "Verdict",
+    "as_policy",
     "make",
     "make_judge",
     "names",

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from fedcap.detection.base import Detector, Look, Policy, Reason, Score, Verdict, policies, registry
-from fedcap.registry import InputError, as_table
+from fedcap.registry import InputError
 from fedcap.state import Tensors, owned, under
 
 NOT_FINITE = "not finite"
+USUAL_POLICY = "strikes"
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,18 @@ def _on_cpu(memory: Tensors) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu() for name, tensor in memory.items()}
 
 
-def make_judge(detectors: Sequence[str | Mapping[str, Any]], policy: str | Mapping[str, Any]) -> Judge | None:
-    """Build a judge from the detectors' names, or tables of names and options; none if there are none."""
+def make_judge(detectors: Sequence[Any], policy: Any) -> Judge | None:
+    """Build a judge from detectors and a policy, by name, table or object; none if there are no detectors."""
     built: dict[str, Detector] = {}
     for choice in detectors:
-        name = registry.resolve(as_table(choice, "detector")["name"])
+        name, detector = registry.named(choice)
         if name in built:
             raise InputError(f"detector {name!r} is named twice: once is enough")
-        built[name] = registry.build(choice)
-    return Judge(built, policies.build(policy)) if built else None
+        built[name] = detector
+    return Judge(built, policies.build(as_policy(policy))) if built else None
+
+
+def as_policy(choice: Any) -> Any:
+    """Return a policy as it was chosen; options without a name are those of the usual one."""
+    nameless = isinstance(choice, Mapping) and "name" not in choice
+    return {"name": USUAL_POLICY, **choice} if nameless else choice

@@ -17,22 +17,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fedcap.detection import Judge, Look, make_judge, policies
+from fedcap import objects
+from fedcap.detection import Judge, Look, as_policy, make_judge, policies
 from fedcap.matrices import Rows
+from fedcap.methods.choice import Choice
 from fedcap.registry import Registry
 from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Network, Trained
 
 S = TypeVar("S")
-Choice = str | dict[str, Any]
-"""A thing's name, or a table of its name and options."""
 
 
 class Dispatch:
@@ -170,7 +170,7 @@ class Method(ABC, Generic[S]):
         return make_judge(self._detectors(), self.policy)
 
     def _detectors(self) -> Sequence[Choice]:
-        return self.detectors if isinstance(self.detectors, tuple) else (self.detectors,)
+        return self.detectors if isinstance(self.detectors, tuple | list) else (self.detectors,)
 
     @property
     def detects(self) -> bool:
@@ -181,9 +181,9 @@ class Method(ABC, Generic[S]):
         """Return all options as plain values, spelled in one way however they were given."""
         found = () if self.judge is None else self.judge.detectors.items()
         return {
-            **asdict(self),
-            "detectors": [{"name": name, **asdict(detector)} for name, detector in found],
-            "policy": policies.canonical(self.policy),
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "detectors": [objects.written(name, detector) for name, detector in found],
+            "policy": policies.canonical(as_policy(self.policy)),
         }
 
     @abstractmethod

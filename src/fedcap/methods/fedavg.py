@@ -16,7 +16,8 @@ from torch import Tensor
 
 from fedcap import aggregators
 from fedcap.aggregators import Aggregator, Robust
-from fedcap.methods.base import Choice, Judged, Uploads, registry
+from fedcap.methods.base import Judged, Uploads, registry
+from fedcap.methods.choice import Choice
 from fedcap.methods.global_model import GlobalModel, GlobalState
 
 FALLBACK = "median"
@@ -50,7 +51,7 @@ class FedAvg(GlobalModel):
     """One global model, the mean of all clients' (or by another rule); personal reading: FedAvg-FT."""
 
     rule: Choice = "mean"
-    """How updates are aggregated: the name of a rule, or a table of its name and options."""
+    """How updates are aggregated: a rule by its name, as a table of its name and options, or an object."""
 
     def __post_init__(self) -> None:
         """Build the rule at once, so that mistakes in it are found early."""

@@ -25,9 +25,10 @@ from fedcap import detection
 from fedcap.detection import Look
 from fedcap.matrices import Rows, cosines
 from fedcap.methods import equations
-from fedcap.methods.base import Choice, Dispatch, Judged, Method, Pools, Uploads, registry
+from fedcap.methods.base import Dispatch, Judged, Method, Pools, Uploads, registry
+from fedcap.methods.choice import Choice
 from fedcap.methods.pair import train_pair
-from fedcap.registry import as_table
+from fedcap.registry import GIVEN, as_table
 from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Trained
 
@@ -105,8 +106,8 @@ class FedCAP(Method[FedCAPState]):
         return [self._with_limit(choice) for choice in super()._detectors()] if self.detect else []
 
     def _with_limit(self, choice: Choice) -> Choice:
-        table = as_table(choice, "detector")
-        is_norm = detection.registry.resolve(table["name"]) == "norm"
+        table = as_table(detection.registry.table(choice), "detector")
+        is_norm = GIVEN not in table and detection.registry.resolve(table["name"]) == "norm"
         return {"limit": self.t_norm, **table} if is_norm else table
 
     def settings(self) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import nn
 
+from fedcap.models.given import Given
 from fedcap.models.trying import as_text, complete, label, try_out
 from fedcap.registry import InputError, Registry, load
 
@@ -37,14 +39,20 @@ def check_image(name: str, shape: tuple[int, ...], smallest: tuple[int, int]) ->
         )
 
 
-def builder(name: str, shape: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
-    """Return a function that builds the named network, and that can be sent to other processes."""
-    if ":" in name:
-        build: Callable[[], nn.Module] = partial(_build_own, name)
+def builder(model: str | Given, shape: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
+    """Return a function that builds a network; it can be sent to other processes, unless it was given."""
+    name = model.label if isinstance(model, Given) else model
+    if isinstance(model, Given):
+        build: Callable[[], nn.Module] = model
+    elif ":" in name:
+        build = partial(_build_own, name)
     else:
         build = partial(registry.make(name).build, shape, classes)
-    build = partial(complete, build, label(name), shape)
-    try_out(build, label(name), shape, classes, own=":" in name)
+    own = isinstance(model, Given) or ":" in name
+    build = partial(complete, build, label(model), shape)
+    try_out(build, label(model), shape, classes, own)
+    if own:
+        _check_new(name, build)
     return build
 
 
@@ -55,3 +63,15 @@ def _build_own(name: str) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise InputError(f"model {name!r} is not a function without arguments that returns an nn.Module")
     return module
+
+
+def _check_new(name: str, build: Callable[[], nn.Module]) -> None:
+    """Refuse a function that returns the same weights again: every client must train its own."""
+    with torch.random.fork_rng(devices=[]):
+        modules = build(), build()
+    first, second = ({id(weight) for weight in module.parameters()} for module in modules)
+    if first & second:
+        raise InputError(
+            f"model {name!r} has the same weights each time it is built: build new layers in the function,"
+            " or give the module itself"
+        )

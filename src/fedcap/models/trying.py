@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from fedcap.models.given import Given
 from fedcap.registry import InputError, UserCodeError
 
 
@@ -21,9 +22,11 @@ def as_text(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
 
 
-def label(name: str) -> str:
+def label(model: str | Given) -> str:
     """Return what to call a network that fails: the user's own is theirs."""
-    return f"your model {name}" if ":" in name else f"model {name!r}"
+    if isinstance(model, Given):
+        return f"your model {model.label}"
+    return f"your model {model}" if ":" in model else f"model {model!r}"
 
 
 def complete(build: Callable[[], nn.Module], called: str, shape: tuple[int, ...]) -> nn.Module:

@@ -3,6 +3,7 @@
 Nothing here needs torch. Clients are named by strings.
 """
 
+from fedcap.records.attackers import absent_attack, always_refused, refusals
 from fedcap.records.checks import checked_provenance, checked_result
 from fedcap.records.checksum import checksum
 from fedcap.records.directory import (
@@ -14,6 +15,7 @@ from fedcap.records.directory import (
     NewDirectory,
     RunDirectory,
 )
+from fedcap.records.mass_removal import mass_removal, nobody_left
 from fedcap.records.metrics import Measures, Metrics
 from fedcap.records.provenance import Provenance, Shorter
 from fedcap.records.result import ClientResult, Removal, Result, removals, summarise
@@ -69,15 +71,20 @@ __all__ = [
     "Table",
     "Tallies",
     "Tally",
+    "absent_attack",
+    "always_refused",
     "checked_provenance",
     "checked_result",
     "checksum",
     "digest",
     "finite",
     "markdown",
+    "mass_removal",
+    "nobody_left",
     "overlay",
     "read",
     "read_toml",
+    "refusals",
     "removals",
     "summarise",
     "summary_table",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from fedcap.records.mass_removal import nobody_left
 from fedcap.records.metrics import Metrics, metrics_of
 from fedcap.records.prose import describe_result
 from fedcap.records.rounds import RoundRecord, finite
@@ -80,6 +81,8 @@ class Result:
     history: Sequence[RoundRecord]
     metrics: Metrics | None = None
     """Loss, macro-F1 and accuracy by class in the last round; none if that round did not count them."""
+    stopped: str | None = None
+    """Why the run ended before its last round, or with nobody left: all clients were removed; else null."""
     models: Any = field(default=None, compare=False)
     """Where the clients' models are: something that has `model(client, reading)`. It is not in the JSON."""
 
@@ -151,6 +154,7 @@ def summarise(
         clients=client_results(history, clients, attackers),
         history=history,
         metrics=None if history[-1].tallies is None else metrics_of(history[-1].tallies),
+        stopped=nobody_left(history, clients),
     )
 
 

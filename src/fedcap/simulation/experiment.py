@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from fedcap.records import CONFIG, Result, RunDirectory
 from fedcap.registry import InputError, UserCodeError
+from fedcap.simulation.arguments import check_run
 from fedcap.simulation.checkpoint import Keeper
 from fedcap.simulation.holding import held_settings, known_result
 from fedcap.simulation.loop import Observer, Simulation
@@ -48,6 +49,7 @@ class Experiment(Setup):
         is read and returned. With `extend`, a run of fewer rounds and otherwise the same settings goes on
         to this one's number of rounds.
         """
+        check_run(out, crew, observers)
         if crew is None:
             with make_crew(self.workers, self.device) as own:
                 return self.run(out, own, observers, extend)
@@ -69,7 +71,7 @@ class Experiment(Setup):
         facts = directory.provenance()
         if facts is None:
             return None
-        return TrainedModels.saved(directory.path, facts, self.trainer, self.model_name)
+        return TrainedModels.saved(directory.path, facts, self.trainer, self.network)
 
 
 def _play(simulation: Simulation, observers: Sequence[Observer], directory: Path | None = None) -> Result:

@@ -6,8 +6,9 @@ to leave them out of the accuracy.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Protocol
 
 import torch
@@ -18,7 +19,7 @@ from fedcap.methods.intake import Upload
 from fedcap.methods.rounds import Opening, Serving
 from fedcap.methods.server import Server
 from fedcap.randomness import derived_seed
-from fedcap.records import Realised, Reason, Result, RoundRecord, finite, summarise
+from fedcap.records import Realised, Reason, Result, RoundRecord, finite, mass_removal, summarise
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.clients import Clients
 from fedcap.simulation.measures import Stopwatch, mean_entropy, measure_accuracy, tally
@@ -56,8 +57,8 @@ class Simulation:
         """The clients' identities, in the order of the data."""
         self.history: list[RoundRecord] = []
         device = experiment.device
-        build = models.builder(experiment.model_name, self.data.shape, self.data.classes)
-        called = models.label(experiment.model_name)
+        build = models.builder(experiment.network, self.data.shape, self.data.classes)
+        called = models.label(experiment.network)
         network = fresh_network(build, derived_seed(experiment.seed, "weights"), device, called)
         self.build = build
         """How to build the network."""
@@ -108,8 +109,14 @@ class Simulation:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds have been played."""
-        return self.round >= self.experiment.rounds
+        """Whether all rounds have been played, or nobody is left to play them."""
+        evaluated = bool(self.history) and self.history[-1].accuracy is not None
+        return self.round >= self.experiment.rounds or (self.deserted and evaluated)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether everybody was removed; no more is then played than a round to be evaluated."""
+        return all(client in self.server.removed for client in self.names)
 
     def result(self) -> Result:
         """Return the result of the run."""
@@ -137,7 +144,8 @@ class Simulation:
         """Play the next round."""
         watch = Stopwatch()
         number = self.round + 1
-        evaluate = number % self.experiment.eval_every == 0 or number == self.experiment.rounds
+        last = number == self.experiment.rounds or self.deserted
+        evaluate = last or number % self.experiment.eval_every == 0
         with watch.on("server"):
             opening = self.server.open(self.server.select(self.names, self.experiment.participation))
         requests = self._requests(opening.asked, opening.start, number, watch)
@@ -170,6 +178,11 @@ class Simulation:
             notes=[*closing.notes, *(f"{client}: {why}" for client, why in closing.ignored)],
             tallies=tally(tested, self.data.class_names, self.method.shares) if tested and last else None,
         )
+        crowd = mass_removal(record)
+        if crowd is not None:
+            record = replace(record, notes=[*record.notes, crowd])
+            if not any(map(mass_removal, self.history)):
+                logging.getLogger("fedcap").warning(crowd)
         self.history.append(record)
         return record
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedcap import attacks, data, methods
+from fedcap import attacks, data, methods, models
 from fedcap.records import overlay
-from fedcap.registry import as_table, nearest, validation_message
+from fedcap.registry import GIVEN, as_table, nearest, validation_message
 from fedcap.simulation.presets import preset
 from fedcap.training import SGD
 
@@ -22,6 +22,11 @@ def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
     tables = {key: value for key, value in given.items() if key not in UNLESS_GIVEN or value is not None}
     if "dataset" in tables:
         tables["dataset"] = data.table(tables["dataset"])
+    for key, registry in (("method", methods.registry), ("attack", attacks.registry)):
+        if key in tables:
+            tables[key] = registry.table(tables[key])
+    if "model" in tables:
+        tables["model"] = models.as_choice(tables["model"])
     settings = overlay(UNLESS_GIVEN, tables)
     for key in UNLESS_GIVEN:
         settings[key] = as_table(settings[key], key)
@@ -30,13 +35,14 @@ def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
     suggested = source.suggest(dataset)
     dataset = overlay(suggested.pop("dataset", {}), dataset)
     dataset["name"] = data.registry.resolve(dataset["name"])
-    method["name"] = methods.registry.resolve(method["name"])
+    if GIVEN not in method:
+        method["name"] = methods.registry.resolve(method["name"])
     set_up = dataset.get("like") or dataset["name"]
     method = {**preset(data.registry.resolve(set_up), method["name"]), **method}
-    if attack["name"].lower() != "none":
-        attack["name"] = attacks.registry.resolve(attack["name"])
-    else:
+    if attack["name"].lower() == "none":
         attack["name"] = "none"
+    elif GIVEN not in attack:
+        attack["name"] = attacks.registry.resolve(attack["name"])
     return overlay(suggested, settings) | {"dataset": dataset, "method": method, "attack": attack}
 
 
@@ -46,5 +52,24 @@ def explain(error: ValidationError, known: Iterable[str]) -> str:
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         *place, key = (str(part) for part in first["loc"])
         there = [field.name for field in fields(SGD)] if place else known
-        return f"unknown setting {'.'.join([*place, key])!r}: {nearest(key, there)}"
+        owner = None if place else _owner(key)
+        hint = nearest(key, there) if owner is None else f"it is an option of the {owner}, {owner}.{key}"
+        return f"unknown setting {'.'.join([*place, key])!r}: {hint}"
     return validation_message(error)
+
+
+def _owner(option: str) -> str | None:
+    """Return the setting whose option this is, if it is one."""
+    if option in (field.name for field in fields(SGD)):
+        return "training"
+    for owner, registry in (("method", methods.registry), ("attack", attacks.registry)):
+        if any(option in registry.options(name) for name in registry.names()):
+            return owner
+    return None
+
+
+def without_none(settings: Any) -> Any:
+    """Return nested settings without those that have no value: TOML knows none."""
+    if isinstance(settings, Mapping):
+        return {key: without_none(value) for key, value in settings.items() if value is not None}
+    return [without_none(value) for value in settings] if isinstance(settings, list | tuple) else settings

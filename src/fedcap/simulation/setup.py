@@ -1,7 +1,8 @@
 """All settings of a run, checked, and the things they name, built.
 
 Things that have options of their own are written as a name, or as a table: `method={"name": "fedcap",
-"alpha": 5}`. What is not given is taken from what the data set suggests and from the method's presets on it.
+"alpha": 5}`; from Python also as an object, `method=FedCAP(alpha=5)`, with all of its options as they stand.
+What else is not given is taken from what the data set suggests and from the method's presets on it.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from functools import cache, cached_property
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 
 from fedcap import attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
+from fedcap.objects import source_digest, written
 from fedcap.randomness import derive
-from fedcap.records import Named, digest
-from fedcap.registry import InputError, as_table, nearest, source_digest
-from fedcap.simulation.resolving import resolve
+from fedcap.records import Named, absent_attack, digest
+from fedcap.registry import GIVEN, InputError, as_table, nearest
+from fedcap.simulation.resolving import resolve, without_none
 from fedcap.training import SGD
 
+LOG = logging.getLogger("fedcap")
 COMPUTES = 2
 """Increase this when the same settings give other results than before; it is part of every digest."""
 
@@ -45,7 +48,9 @@ class Setup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: Named
-    model: str | None = None
+    model: str | InstanceOf[models.Given] | None = None
+    """The network: a name, `module:function`, or from Python a function, a class or a module; a module's own
+    weights are the common start."""
     method: Named
     attack: AttackChoice
     malicious: Annotated[float, Field(ge=0)] = 0.3
@@ -76,12 +81,7 @@ class Setup(BaseModel):
                 f"malicious share {self.malicious:g} refused: no defence can tell which side is honest"
                 " once half of the clients lie; use a share below 0.5"
             )
-        _ = self.trainer, self.source, self.partition, self.adversary
-        if self.model_name.startswith("__main__:") and self.workers != 1:
-            raise InputError(
-                f"model {self.model_name!r} is defined where worker processes cannot find it: put it into a"
-                " module of its own, or train in this process with workers=1"
-            )
+        _ = self.trainer, self.source, self.partition, self.adversary, self.model_name
         try:
             usable = torch.empty(0, device=self.device).device.type != "meta"
         except (RuntimeError, AssertionError):
@@ -124,7 +124,8 @@ class Setup(BaseModel):
             if self.attack.clients is not None or self.attack.options:
                 raise InputError("the attack has settings but no name: give --attack NAME")
             return None
-        known = [*attacks.registry.options(self.attack.name), "clients"]
+        given = GIVEN in self.attack.options
+        known = ["clients", GIVEN] if given else [*attacks.registry.options(self.attack.name), "clients"]
         for key in self.attack.options:
             if key not in known:
                 raise InputError(f"attack {self.attack.name!r} has no option {key!r}: {nearest(key, known)}")
@@ -138,9 +139,16 @@ class Setup(BaseModel):
         return 0.0 if self.adversary is None else self.malicious
 
     @property
-    def model_name(self) -> str:
-        """The network: as given, or the data set's default."""
+    def network(self) -> str | models.Given:
+        """The network: as given, or the data set's default; what `models.builder` takes."""
+        if isinstance(self.model, models.Given):
+            return self.model
         return models.registry.resolve(self.model or self.source.model)
+
+    @property
+    def model_name(self) -> str:
+        """What to call the network."""
+        return self.network.label if isinstance(self.network, models.Given) else self.network
 
     @property
     def dataset_name(self) -> str:
@@ -177,27 +185,31 @@ class Setup(BaseModel):
                 raise InputError(
                     f"attack.clients names {len(chosen)} of {len(clients)}: a majority must be honest"
                 )
+            if not chosen:
+                LOG.warning(absent_attack(self.attack.name, 0, len(clients), named=True))
             return chosen
         count = int(self.malicious * len(clients) + 1e-9)
+        if not count:
+            LOG.warning(absent_attack(self.attack.name, self.malicious, len(clients)))
         drawn = torch.randperm(len(clients), generator=derive(self.seed, "roster"))[:count]
         return frozenset(clients[row] for row in drawn.tolist())
 
     def settings(self) -> dict[str, Any]:
         """Return every setting as plain values, with all options resolved."""
         partition = partitions.registry.resolve(self._partition_choice["name"])
-        attack = {} if self.adversary is None else asdict(self.adversary)
+        attack = {} if self.adversary is None else written(self.attack.name, self.adversary)
         settings = {
-            **self.model_dump(exclude={"dataset", "method", "attack"}),
             "model": self.model_name,
+            **self.model_dump(exclude={"dataset", "model", "method", "attack"}),
             "dataset": {
                 "name": self.dataset.name,
                 **self.source.settings(),
                 "partition": {"name": partition, **asdict(self.partition)},
             },
-            "method": {"name": self.method.name, **self.trainer.settings()},
+            "method": written(self.method.name, self.trainer),
             "attack": {"name": self.attack.name, "clients": self.attack.clients, **attack},
         }
-        return _without_none(settings)  # type: ignore[no-any-return]
+        return without_none(settings)  # type: ignore[no-any-return]
 
     def digest(self) -> str:
         """Return a hash of everything on which the result depends; it identifies the run.
@@ -230,11 +242,4 @@ def _references(settings: Any) -> Iterator[str]:
 @cache
 def _tell(note: str) -> None:
     """Log what the user should know, once."""
-    logging.getLogger("fedcap").warning(note)
-
-
-def _without_none(settings: Any) -> Any:
-    """Return nested settings without those that have no value: TOML knows none."""
-    if isinstance(settings, Mapping):
-        return {key: _without_none(value) for key, value in settings.items() if value is not None}
-    return [_without_none(value) for value in settings] if isinstance(settings, list | tuple) else settings
+    LOG.warning(note)

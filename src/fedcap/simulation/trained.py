@@ -61,8 +61,10 @@ class TrainedModels:
         return cls(simulation.names, simulation.method, simulation.build, inputs, keeping)
 
     @classmethod
-    def saved(cls, directory: Path, provenance: Provenance, method: Method[Any], model: str) -> TrainedModels:
-        """Return the models of a run's directory, given its method and the name of its network."""
+    def saved(
+        cls, directory: Path, provenance: Provenance, method: Method[Any], model: str | models.Given
+    ) -> TrainedModels:
+        """Return the models of a run's directory, given its method and its network."""
         inputs = Inputs.recorded(provenance)
         build = partial(_build, model, inputs.shape, len(inputs.class_names))
         return cls(provenance.clients, method, build, inputs, OnDisk(directory))
@@ -180,8 +182,8 @@ class TrainedModels:
         return None
 
 
-def _build(model: str, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build the named network."""
+def _build(model: str | models.Given, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Build the network."""
     return models.builder(model, shape, classes)()
 
 

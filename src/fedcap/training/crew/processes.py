@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -27,10 +26,15 @@ from fedcap.state import Tensors
 from fedcap.training.bench import Bench, Job, Performed
 from fedcap.training.client import LocalData
 from fedcap.training.crew.base import Crew, Outcome, WorkerError
+from fedcap.training.crew.carrying import NotPortableError, carried
 from fedcap.training.crew.messages import Buffers, Failure, Matrices, Opening, Order
 from fedcap.training.crew.packing import Packing
 from fedcap.training.crew.sharing import Memory
+from fedcap.training.crew.solo import SoloCrew
 from fedcap.training.crew.watching import Watch
+
+LOG = logging.getLogger("fedcap")
+ADVICE = "to use several workers, put it into a module of its own"
 
 DEATHS_FORGIVEN = 2
 """A job that has killed more workers than this is given up."""
@@ -90,6 +94,8 @@ class ProcessCrew(Crew):
         self._buffers: Buffers | None = None
         self._matrices: Matrices | None = None
         self._size = 0
+        self._alone: SoloCrew | None = None
+        """Does the jobs of a bench that cannot go to the workers."""
 
     def open(self, bench: Bench, data: Mapping[str, LocalData]) -> None:
         """Send the bench to every worker; all samples are copied into shared memory, once.
@@ -97,16 +103,25 @@ class ProcessCrew(Crew):
         There are never more workers than clients.
         """
         self._release()
+        self._alone = None
+        try:
+            plain = carried(replace(bench))  # a copy, which has no networks yet
+        except NotPortableError as reason:
+            LOG.warning("%s: training in this process instead, one client at a time; %s", reason, ADVICE)
+            self._alone = SoloCrew()
+            self._alone.open(bench, data)
+            return
         self._sample_memory, self._size = Memory(), bench.size
         while len(self._workers) < min(self._count, len(data)):
             self._workers.append(Worker())
-        plain = pickle.dumps(replace(bench))  # a copy, which has no networks yet
         self._opening = Opening.of(plain, data, self._sample_memory, sys.path)
         for worker in self._workers:
             worker.send(self._opening)
 
     def run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
         """Do the jobs, each on the next worker that is free; if one fails, stop all workers."""
+        if self._alone is not None:
+            return self._alone.run(jobs, models, keeps)
         try:
             return self._run(jobs, models, keeps)
         except BaseException:

@@ -1,0 +1,52 @@
+"""What became of an attack: that nobody carried it out, or that what was sent was refused."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from fedcap.records.rounds import RoundRecord
+
+
+def absent_attack(attack: str, share: float, clients: int, named: bool = False) -> str:
+    """Return that an attack has no client to carry it out, and what to do; `named` if clients were named."""
+    if named:
+        why = "attack.clients names nobody"
+    elif clients < 3:
+        why = f"{clients} clients are too few for one of them to be"
+    else:
+        digits = len(str(clients)) + 1
+        least = math.ceil(10**digits / clients) / 10**digits
+        why = f"{share:g} of {clients} is none; use --malicious {least:g} or more"
+    return f"attack {attack}, but no client is malicious: {why}"
+
+
+def always_refused(history: Sequence[RoundRecord], clients: Collection[str]) -> set[str]:
+    """Return who of these took part and was refused every time."""
+    there = Counter(k for record in history for k in {*record.participants, *record.refused})
+    refused = Counter(k for record in history for k in record.refused)
+    return {client for client in clients if 0 < there[client] == refused[client]}
+
+
+def refusals(history: Sequence[RoundRecord], malicious: Collection[str]) -> list[str]:
+    """Return a sentence on the attackers and one on the honest clients whose updates were refused, if any.
+
+    Whoever was removed in the end is not counted: that says more.
+    """
+    removed = {client for record in history for client in record.removed}
+    refused = {client for record in history for client in record.refused} - removed
+    attackers = refused & set(malicious)
+    groups = (("attacker", attackers), ("honest client", refused - attackers))
+    return [_refused(history, kind, clients) for kind, clients in groups if clients]
+
+
+def _refused(history: Sequence[RoundRecord], kind: str, clients: set[str]) -> str:
+    rounds = [record for record in history if clients & record.refused.keys()]
+    told = [why for record in rounds for client, why in record.refused.items() if client in clients]
+    reasons = Counter(why.removeprefix("request ") for why in told)
+    always = always_refused(history, clients) == clients
+    when = "every round" if always else f"{len(rounds)} of {len(history)} rounds"
+    others = " (the most common reason)" if len(reasons) > 1 else ""
+    whose = f"1 {kind}'s" if len(clients) == 1 else f"{len(clients)} {kind}s'"
+    return f"{whose} updates were refused in {when}: {reasons.most_common(1)[0][0]}{others}"

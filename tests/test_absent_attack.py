@@ -1,0 +1,144 @@
+"""An attack that nobody carries out, or whose rows are all refused, is told as such."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcap
+from fedcap.cli import main
+from fedcap.records import absent_attack
+from fedcap.registry import InputError
+
+QUICK = ("--rounds=2", "--workers=1", "--set", "training.epochs=1")
+FEW: dict[str, Any] = {"rounds": 1, "training": {"epochs": 1}, "workers": 1}
+
+
+@pytest.fixture
+def fedcap_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(["run", *arguments, *QUICK])
+        assert not stop.value.code
+        return capsys.readouterr()
+
+    return run
+
+
+def test_a_share_that_comes_to_nobody_is_told_before_the_run_and_in_the_summary(
+    fedcap_run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "attack ipm, but no client is malicious: 0.01 of 20 is none; use --malicious 0.05 or more"
+    with caplog.at_level(logging.WARNING, "fedcap"):
+        out, _ = fedcap_run("--attack", "ipm", "--malicious", "0.01")
+    assert [record.message for record in caplog.records] == [said]
+    assert f"  note       {said}" in out
+    with caplog.at_level(logging.WARNING, "fedcap"):
+        caplog.clear()
+        out, _ = fedcap_run("--attack", "ipm", "--malicious", "0.05")
+    assert "1 of 20 clients malicious" in out
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("clients", [3, 4, 7, 9, 10, 11, 20, 37, 99, 100, 101, 343, 1000, 2377])
+def test_the_share_that_is_named_is_enough_and_hardly_more(clients: int) -> None:
+    found = re.search(r"--malicious ([\d.]+) or more", absent_attack("ipm", 0.0, clients))
+    assert found is not None
+    least = float(found[1])
+    assert int(least * clients + 1e-9) == 1  # as `Setup.attackers` counts
+    assert least < 0.5
+    assert least * clients < 1.1
+
+
+def test_too_few_clients_and_an_empty_list_are_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "fedcap"):
+        fedcap.Experiment(
+            attack="ipm", dataset={"name": "digits", "partition": "iid", "clients": 2}, **FEW
+        ).run()
+        fedcap.Experiment(attack={"name": "ipm", "clients": []}, **FEW).run()
+    assert [record.message for record in caplog.records] == [
+        "attack ipm, but no client is malicious: 2 clients are too few for one of them to be",
+        "attack ipm, but no client is malicious: attack.clients names nobody",
+    ]
+
+
+def test_a_share_without_an_attack_is_told(fedcap_run: Any, tmp_path: Path) -> None:
+    said = "fedcap: --malicious 0.2 without --attack NAME: nobody attacks\n"
+    assert fedcap_run("--malicious", "0.2")[1] == said
+    assert fedcap_run("--malicious", "0.2", "--attack", "ipm")[1] == ""
+    assert fedcap_run("--malicious", "0")[1] == ""
+    assert fedcap_run()[1] == ""
+    (tmp_path / "experiment.toml").write_text('attack = "ipm"\n')
+    assert fedcap_run("experiment.toml", "--malicious", "0.2")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "form", "why"),
+    [
+        ("fedavg", "nan", "not finite"),
+        ("fedavg", "text", "not a tensor but str"),
+        ("fedcap", "text", "not a tensor but str"),
+    ],
+)
+def test_rows_that_were_always_refused_are_told_as_refused(
+    fedcap_run: Any, method: str, form: str, why: str
+) -> None:
+    out, _ = fedcap_run("--method", method, "--attack", "malformed", "--set", f"attack.form={form}")
+    assert f"  refused    6 attackers' updates were refused in every round: {why}\n" in out
+    assert "0 of 6" not in out
+    assert ("  detection  no honest clients removed" in out) == (method == "fedcap")
+
+
+def test_rows_that_led_to_removal_are_not_told_as_refused(fedcap_run: Any) -> None:
+    out, _ = fedcap_run("--method", "fedcap", "--attack", "malformed", "--set", "attack.form=nan")
+    assert "6 of 6 attackers removed" in out
+    assert "refused" not in out
+
+
+def test_rows_that_were_refused_at_times_are_counted_by_rounds(fedcap_run: Any) -> None:
+    suspected = ("--set", "method.policy.strikes=9")
+    out, _ = fedcap_run("--attack", "ipm", "--set", "method.t_norm=1e-9", *suspected)
+    assert "6 attackers' updates were refused in every round: norm " in out
+    assert "14 honest clients' updates were refused in every round: norm " in out
+    assert "(the most common reason)" in out
+
+
+# --- The word "nan"
+
+
+def test_a_word_that_toml_reads_as_a_number_is_the_word_where_one_is_asked_for(tmp_path: Path) -> None:
+    experiment = fedcap.Experiment(attack={"name": "malformed", "form": float("nan")})
+    assert experiment.adversary == fedcap.attacks.make("malformed", form="nan")
+    for value in ("nan", "inf", "-inf"):
+        with pytest.raises(InputError, match="epsilon should be a finite number"):
+            fedcap.attacks.make("ipm", epsilon=float(value))
+    with pytest.raises(InputError, match="form should be 'nan', 'infinity'"):
+        fedcap.attacks.make("malformed", form=float("inf"))
+    with pytest.raises(InputError, match="unknown aggregator 'nan'"):
+        fedcap.methods.make("fedavg", rule=float("nan"))
+
+
+# --- Names that the data bring
+
+
+def test_clients_are_called_by_their_own_names(fedcap_run: Any, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    owners = np.array([f"u{k:02}" for k in range(5)])[np.arange(100) % 5]
+    x = generator.normal(size=(100, 4)) * np.where(owners == "u03", 1000, 1)[:, None]
+    np.savez(tmp_path / "mine.npz", x=x.astype(np.float32), y=np.arange(100) % 2, client=owners)
+    arguments = ("--dataset", "mine.npz", "--attack", "ipm", "--set", "attack.clients=['u01']")
+    out, _ = fedcap_run(*arguments, "--out", "run")
+    assert "removed    honest: u03 in round 1 (norm " in out
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert [client["id"] for client in result["clients"]] == ["u00", "u01", "u02", "u03", "u04"]
+    assert "u03" in result["removed"]
+    first = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[0])
+    assert first["participants"] == ["u00", "u01", "u02", "u03", "u04"]
