@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,8 @@ def exit_code(command: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", INTERRUPTED)
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_gone():
+            return FAILED
         if os.environ.get("FEDCAP_DEBUG"):
             raise
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -48,3 +51,13 @@ def exit_code(command: Callable[[], Any]) -> int:
 def _fail(message: str, code: int) -> int:
     typer.echo(f"fedcap: {' '.join(message.split())}", err=True)
     return code
+
+
+def _reader_gone() -> bool:
+    """Whether whoever read our output, such as `head`, has gone; if so, nothing is kept to be written."""
+    try:
+        sys.stdout.flush()
+        return False
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcap.cli.errors import Interrupted
-from fedcap.cli.output import AsJson
+from fedcap.cli.output import AsJson, Quiet, print_json
+from fedcap.cli.plan import print_plan
 from fedcap.cli.settings import Overrides, Workers, parse_setting
 from fedcap.registry import InputError
 
@@ -22,26 +24,42 @@ def run(
     dataset: Annotated[
         str | None, typer.Option(help="Data set, FILE.npz, or folder of images. [default: digits]")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Network, or module:function.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Network, or module:function. [default: the data set's]")
+    ] = None,
     method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
-    rule: Annotated[str | None, typer.Option(help="The server's rule, for methods that take any.")] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="The server's rule, for methods that take any. [default: the method's]")
+    ] = None,
     attack: Annotated[str | None, typer.Option(help="Attack, or none. [default: none]")] = None,
     malicious: Annotated[
-        float | None, typer.Option(help="Share of malicious clients. [default: 0.3]")
+        float | None, typer.Option(help="Share of malicious clients under an attack. [default: 0.3]")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds. [default: the data set's: 30 on digits, else 100]")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed. [default: 0]")] = None,
     workers: Workers = None,
-    eval_every: Annotated[int | None, typer.Option(help="Evaluate every so many rounds.")] = None,
+    eval_every: Annotated[
+        int | None, typer.Option(help="Evaluate every so many rounds, and after the last. [default: 1]")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, … [default: cpu]")] = None,
     settings: Overrides = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's directory. [default: a new one in runs/]")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print every setting and what would run, and stop.")
+    ] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run one method under one attack, and keep its records."""
+    """Run one method under one attack, and keep its records.
+
+    Options of the method, the training and the partition, and the number of rounds, have defaults that
+    differ by data set. --dry-run shows every setting as it will be.
+    """
     from fedcap.records import overlay, read_toml
     from fedcap.simulation import Experiment, load_experiment
 
@@ -64,26 +82,32 @@ def run(
         given = overlay(given, parse_setting(setting))
     if resume is not None:
         if file or given or out:
-            raise InputError("--resume continues a run as it was: only --workers and --json go with it")
-        _play(load_experiment(resume, workers), resume, as_json)
+            raise InputError(
+                "--resume continues a run as it was: only --workers, --dry-run, --quiet and --json go with it"
+            )
+        experiment = load_experiment(resume, workers)
     else:
         experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
-        _play(experiment, out or _new_directory(experiment), as_json)
+    if dry_run:
+        print_plan(experiment, as_json)
+    else:
+        _play(experiment, resume or out or _new_directory(experiment), as_json, quiet)
 
 
-def _play(experiment: Experiment, out: Path, as_json: bool) -> None:
+def _play(experiment: Experiment, out: Path, as_json: bool, quiet: bool) -> None:
     """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
     from fedcap.cli.summary import summary
     from fedcap.records import Settings
 
     try:
-        with RunProgress(experiment.rounds) as progress:
+        with RunProgress(experiment.rounds, quiet) as progress:
             result = experiment.run(out=out, observers=[progress])
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted: continue with fedcap run --resume {out}") from None
     if as_json:
-        typer.echo(result.to_json())
+        found = json.loads(result.to_json())
+        print_json({"directory": str(out), **found, "settings": experiment.settings()})
     else:
         typer.echo(summary(Settings.model_validate(experiment.settings()), result, out))
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcap.records import Result, Settings
+from fedcap.words import plural
 
 
 def summary(settings: Settings, result: Result, path: Path) -> str:
     """Return what ran, how accurate its clients are, who was removed, and where the records are."""
     attackers = [client.id for client in result.clients if client.malicious]
-    attack = f"{settings.attack.name}, {len(attackers)} of {len(result.clients)} clients malicious"
+    attack = f"{settings.attack.name}, {len(attackers)} of {plural(len(result.clients), 'client')} malicious"
     lines = [
         f"{settings.dataset_name} · {settings.method.name} · {attack if attackers else 'no attack'}"
-        f" · seed {settings.seed} · {result.rounds} rounds in {result.seconds:.1f} s",
+        f" · seed {settings.seed} · {plural(result.rounds, 'round')} in {result.seconds:.1f} s",
         f"  accuracy   {_accuracy(result)}",
     ]
     if result.diverged:
@@ -38,4 +39,4 @@ def _detection(result: Result, attackers: list[str]) -> str:
     average = result.rounds_to_removal
     when = "" if average is None else f", on average in round {average:.1f}"
     found = f"{caught} of {len(attackers)} attackers removed{when}; " if attackers else ""
-    return f"{found}{benign or 'no'} honest client{'s' * (benign != 1)} removed"
+    return f"{found}{plural(benign, 'honest client') if benign else 'no honest clients'} removed"
