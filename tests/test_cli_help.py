@@ -156,6 +156,9 @@ def test_a_dry_run_prints_the_settings_of_the_run_and_leaves_nothing(
     assert list(Path().iterdir()) == []
     assert "20 clients, 6 of them malicious" in out
     assert "· 1 round\n" in out
+    harmless = call(capsys, "run", "--dry-run", "--attack", "ipm", "--malicious", "0")[1]
+    assert "ipm by nobody" in harmless
+    assert "20 clients, none of them malicious" in harmless
     call(capsys, "run", "--out", "x", *flags)
     assert tomllib.loads(out) == tomllib.loads(Path("x/config.toml").read_text())
     provenance = json.loads(Path("x/provenance.json").read_text())

@@ -44,11 +44,12 @@ def _plan(experiment: Experiment) -> dict[str, Any]:
 def _lines(experiment: Experiment, plan: dict[str, Any]) -> list[str]:
     """Return the plan as text."""
     attackers = ", ".join(plan["malicious"])
-    attack = f"{experiment.attack.name} by {attackers}" if attackers else "no attack"
+    name = experiment.attack.name
+    attack = "no attack" if name == "none" else f"{name} by {attackers or 'nobody'}"
     return [
         f"would run: {experiment.dataset_name} · {experiment.method.name} · {attack}"
         f" · seed {experiment.seed} · {plural(experiment.rounds, 'round')}",
-        f"{plural(len(plan['clients']), 'client')}, {len(plan['malicious'])} of them malicious;"
+        f"{plural(len(plan['clients']), 'client')}, {len(plan['malicious']) or 'none'} of them malicious;"
         f" {plan['train_samples']:,} training and {plural(plan['test_samples'], 'test sample')}",
         f"model {experiment.model_name} of {plural(plan['weights'], 'weight')}",
         "Every setting follows. This is a dry run: nothing was trained or written.",
