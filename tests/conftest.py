@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedcap import aggregators, attacks, detection, methods
+
 
 @pytest.fixture
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -17,3 +19,12 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return folder
+
+
+@pytest.fixture
+def restored_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten after it."""
+    for room in (aggregators, attacks, detection, methods):
+        room.names()
+        for table in ("_classes", "_aliases"):
+            monkeypatch.setattr(room.registry, table, dict(getattr(room.registry, table)))

@@ -46,6 +46,7 @@ def test_run_speaks_json_and_nothing_else(capsys: pytest.CaptureFixture[str]) ->
     wanted = "tacc tacc_shared tacc_personal tacc_worst_client dacc fpr fnr rounds diverged seconds"
     wanted += " seconds_server bytes_per_round removed"
     assert set(wanted.split()) <= set(result)
+    assert (result.pop("directory"), result.pop("settings")["method"]["name"]) == ("here", "fedavg")
     assert result == json.loads(Path("here/result.json").read_text())
 
 
@@ -181,8 +182,9 @@ def test_list_names_everything_with_a_line(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_demo_prints_one_table_and_saves_it_with_a_picture(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = call(capsys, "demo", "--rounds", "1", "--workers", "2", "--out", "tour")
+    code, out, err = call(capsys, "demo", "--rounds", "1", "--workers", "2", "--out", "tour", "-q")
     assert (code, err) == (0, "")
+    assert "1 round, seed 0" in out
     for word in ("Local", "FedAvg", "FedCAP", "no attack", "ipm", "lie", "min-max", "sign-flipping"):
         assert word in out
     assert Path("tour/accuracy.png").read_bytes().startswith(b"\x89PNG")
@@ -199,7 +201,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_leaves_no_process(tmp_path: Pa
     # A test run in the background ignores Ctrl-C, and so would its children.
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{listen}; from fedcap.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "--out", "run", "--workers", "2"]
+    command = [sys.executable, "-c", code, "run", "--out", "run", "--workers", "2", "--quiet"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not (tmp_path / "run" / "checkpoint.safetensors").exists():
         assert process.poll() is None

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fedcap import aggregators, attacks, detection, methods
 from fedcap.cli import main
 
 GUIDE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
@@ -16,15 +15,7 @@ FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", GUIDE, re.DOTALL))
 COMMANDS = re.findall(r"^`fedcap (run .*)`$", GUIDE, re.MULTILINE)
 
 
-@pytest.fixture
-def _restored_registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (aggregators, attacks, detection, methods):
-        room.names()
-        for table in ("_classes", "_aliases"):
-            monkeypatch.setattr(room.registry, table, dict(getattr(room.registry, table)))
-
-
-@pytest.mark.usefixtures("_restored_registries")
+@pytest.mark.usefixtures("restored_registries")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_example_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(COMMANDS) == len(FILES) == 6

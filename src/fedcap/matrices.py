@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
+
+from fedcap.registry import InputError
+
+Values = Tensor | ArrayLike
+"""Numbers as users have them: a tensor, a NumPy array, or nested lists."""
 
 BLOCK = 1 << 13
 """Columns that are compared at a time."""
@@ -18,6 +25,34 @@ NARROW = 1 << 11
 """Columns that are mixed, or measured, at a time."""
 STRIPE = 256
 """Rows per stripe when rows are compared with each other: a stripe with itself and the rows after it."""
+
+
+def to_tensor(values: Values) -> Tensor:
+    """Return numbers as a tensor: a tensor as it is, anything else as a copy.
+
+    A NumPy array keeps its type; lists become single precision, unless they hold whole numbers or flags.
+    """
+    if isinstance(values, Tensor):
+        return values
+    try:
+        if isinstance(values, list | tuple) and any(isinstance(row, Tensor) for row in values):
+            return torch.stack([to_tensor(row) for row in values])
+        tensor = torch.from_numpy(np.array(values, order="C"))
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(
+            "expected a tensor, a NumPy array, or lists of numbers with rows of one length"
+            f" (got {type(values).__name__})"
+        ) from None
+    listed = not isinstance(values, np.ndarray)
+    return tensor.to(torch.get_default_dtype()) if listed and tensor.is_floating_point() else tensor
+
+
+def to_floats(values: Values) -> Tensor:
+    """Return numbers as `to_tensor` does, whole ones as floats; a tensor is left as it is."""
+    tensor = to_tensor(values)
+    if isinstance(values, Tensor) or tensor.is_floating_point():
+        return tensor
+    return tensor.to(torch.get_default_dtype())
 
 
 def column_blocks(columns: int | slice, width: int) -> Iterator[slice]:

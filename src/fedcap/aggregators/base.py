@@ -28,8 +28,9 @@ import torch
 from pydantic import InstanceOf
 from torch import Tensor
 
-from fedcap.matrices import finite_rows
+from fedcap.matrices import Values, finite_rows, to_floats
 from fedcap.registry import InputError, Registry
+from fedcap.words import plural
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,11 @@ class Aggregator(ABC):
     """Whether each coordinate of the result depends on that coordinate of the updates alone."""
 
     @abstractmethod
-    def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
-        """Return the aggregate, D; `weights` (N, not negative) are the clients' sample counts."""
+    def __call__(self, updates: Values, weights: Values | None = None, malicious: int = 0) -> Tensor:
+        """Return the aggregate, D; `weights` (N, not negative) are the clients' sample counts.
+
+        The rules here take NumPy arrays and nested lists as well as tensors.
+        """
 
     def takes(self, rows: int) -> int:
         """Return the largest M that the rule can compute with; negative if the rows are too few."""
@@ -59,15 +63,17 @@ class Aggregator(ABC):
 class Robust(Aggregator):
     """A rule meant to withstand bad rows; `combine` gets the finite rows, and M less the dropped ones."""
 
-    def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
+    def __call__(self, updates: Values, weights: Values | None = None, malicious: int = 0) -> Tensor:
         """Return the aggregate of the finite rows, each of which has one vote."""
+        updates = to_floats(updates)
         rows, malicious = without_bad_rows(updates.detach(), malicious)
         most = self.takes(len(rows))
         if most < 0:
-            raise InputError(f"{type(self).__name__} cannot work with {len(rows)} rows: they are too few")
+            raise InputError(f"{type(self).__name__} cannot work with {plural(len(rows), 'row')}: too few")
         if malicious > most:
             raise InputError(
-                f"{type(self).__name__} cannot take {malicious} malicious of {len(rows)} rows: at most {most}"
+                f"{type(self).__name__} cannot take {malicious} malicious of {plural(len(rows), 'row')}:"
+                f" at most {most}"
             )
         exact = rows if rows.dtype == torch.float64 else rows.float()
         return self.combine(exact, malicious).to(updates.dtype)

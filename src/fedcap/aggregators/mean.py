@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedcap.aggregators.base import Aggregator, registry
-from fedcap.matrices import finite_rows, weighted_mean
+from fedcap.matrices import Values, finite_rows, to_floats, weighted_mean
 from fedcap.registry import InputError
 
 
@@ -24,9 +24,11 @@ class Mean(Aggregator):
 
     coordinate_wise: ClassVar[bool] = True
 
-    def __call__(self, updates: Tensor, weights: Tensor | None = None, malicious: int = 0) -> Tensor:
+    def __call__(self, updates: Values, weights: Values | None = None, malicious: int = 0) -> Tensor:
         """Return the weighted mean of the rows."""
-        mean = weighted_mean(updates, torch.ones(len(updates)) if weights is None else weights)
+        updates = to_floats(updates)
+        counts = torch.ones(len(updates)) if weights is None else to_floats(weights)
+        mean = weighted_mean(updates, counts)
         if not bool(mean.sum().isfinite()) and not bool(finite_rows(updates).all()):
             raise InputError("the mean takes finite rows only: remove those with NaN or infinity")
         return mean

@@ -17,6 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedcap.matrices import Values, to_floats, to_tensor
 from fedcap.registry import Registry
 from fedcap.samples import Samples
 from fedcap.state import Tensors
@@ -122,9 +123,10 @@ class Attack(ABC):
         return Crafted(sent, crafted.memory)
 
     def __call__(
-        self, updates: Tensor, malicious: Tensor, generator: torch.Generator | None = None
+        self, updates: Values, malicious: Values, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Return a new N×D matrix with the malicious rows replaced."""
+        """Return a new N×D matrix with the malicious rows replaced; lists and NumPy arrays are taken too."""
+        updates, malicious = to_floats(updates), to_tensor(malicious)
         if updates.ndim != 2 or malicious.shape != updates.shape[:1]:
             raise ValueError(
                 f"expected N×D updates and N flags, got {list(updates.shape)} and {list(malicious.shape)}"

@@ -12,15 +12,12 @@ from typing import Annotated
 import typer
 
 from fedcap.cli import data, demo, explain, export, listing, predict, run, show
+from fedcap.cli.app import App
 from fedcap.cli.errors import exit_code
 
-app = typer.Typer(
+app = App(
     name="fedcap",
     help="Federated learning that stays accurate when clients' data differ and some are hostile.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
 )
 app.command()(demo.demo)
 app.command()(run.run)
@@ -34,9 +31,9 @@ app.add_typer(data.app, name="data")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from fedcap import __version__
 
-        typer.echo(f"fedcap {version('fedcap')}")
+        typer.echo(f"fedcap {__version__}")
         raise typer.Exit()
 
 
@@ -53,4 +50,4 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors are one line, and the exit code says whether the input was at fault."""
     if (here := os.getcwd()) not in sys.path:  # for `module:name`; last, so that it shadows no module
         sys.path.append(here)
-    sys.exit(exit_code(lambda: app(arguments, standalone_mode=False)))
+    sys.exit(exit_code(lambda: app(arguments, prog_name="fedcap", standalone_mode=False)))

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from fedcap.cli.output import AsJson, print_json, print_table
+from fedcap.cli.app import App
+from fedcap.cli.output import AsJson, Quiet, print_json, print_table
 from fedcap.cli.settings import Overrides, parse_setting
 from fedcap.registry import InputError
+from fedcap.words import plural
 
 if TYPE_CHECKING:
     from fedcap.data import Source
 
-app = typer.Typer(help="See, fetch, check and show data sets.", no_args_is_help=True)
+app = App("See, fetch, check and show data sets.")
 
 NEEDS_PATH = ("arrays", "csv", "folder", "npz")
 """The sources for the user's own data, which is not installed anywhere."""
@@ -42,7 +44,7 @@ def list_(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def get(name: Name, as_json: AsJson = False) -> None:
+def get(name: Name, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Fetch a data set from its official source, with checksum; an interrupted download is resumed."""
     from fedcap.cli.progress import DownloadProgress
     from fedcap.data import make
@@ -50,7 +52,7 @@ def get(name: Name, as_json: AsJson = False) -> None:
 
     _refuse_own(name)
     source, folder = make(name), install_folder()
-    with DownloadProgress() as progress:
+    with DownloadProgress(quiet) as progress:
         source.install(folder, progress)
     status = {"name": name, **_status(source)}
     if as_json:
@@ -124,8 +126,9 @@ def show(
         print_json(facts)
         return
     typer.echo(
-        f"{label}: {facts['clients']} clients, {facts['classes']} classes, {facts['train']:,} training and"
-        f" {facts['test']:,} test samples of {'×'.join(map(str, federated.shape))}"
+        f"{label}: {plural(len(federated), 'client')}, {plural(federated.classes, 'class')},"
+        f" {facts['train']:,} training and {plural(sum(map(len, federated.test)), 'test sample')}"
+        f" of {'×'.join(map(str, federated.shape))}"
     )
     if not all(map(str.isdecimal, federated.names)):
         shown = federated.names[:NAMES_SHOWN]
@@ -177,8 +180,7 @@ def _status(source: Source) -> dict[str, str]:
     if not files:
         return {"here": "no", "where": ""}
     size = sum(path.stat().st_size for path in files)
-    plural = "s" * (len(files) > 1)
-    return {"here": f"{len(files)} file{plural}, {size / 1e6:,.0f} MB", "where": str(files[0].parent)}
+    return {"here": f"{plural(len(files), 'file')}, {size / 1e6:,.0f} MB", "where": str(files[0].parent)}
 
 
 def _checked(source: Source) -> dict[str, Any]:
@@ -200,7 +202,7 @@ def _checked(source: Source) -> dict[str, Any]:
     }
     tests = "" if dataset.test is None else f" ({int(dataset.test.sum()):,} for testing only)"
     shape = "×".join(map(str, facts["shape"]))
-    line = f"{facts['samples']:,} samples of {shape}{tests}, {facts['classes']} classes"
+    line = f"{plural(facts['samples'], 'sample')} of {shape}{tests}, {plural(facts['classes'], 'class')}"
     if dataset.owner_names:
-        line += f", {len(dataset.owner_names)} owners"
+        line += f", {plural(len(dataset.owner_names), 'owner')}"
     return {"state": "ok", "line": "; ".join([line, *dataset.notes]), **facts}

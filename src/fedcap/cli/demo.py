@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedcap.cli.output import AsJson, print_json, print_table
+from fedcap.cli.output import AsJson, Quiet, print_json, print_table
 from fedcap.cli.settings import Workers
 
 
@@ -16,6 +16,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     rounds: Annotated[int | None, typer.Option(help="Rounds of each run. [default: 30]")] = None,
     workers: Workers = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Take the two-minute tour: what attacks do to FedAvg, and what FedCAP does about it."""
@@ -24,7 +25,7 @@ def demo(
     from fedcap.simulation import make_crew
 
     planned = tour.cells(seed, rounds)
-    with make_crew(workers) as crew, GridProgress(len(planned)) as progress:
+    with make_crew(workers) as crew, GridProgress(len(planned), quiet) as progress:
         results = []
         for cell, result in tour.run(planned, out, crew, [progress]):
             results.append((cell, result))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,8 @@ def exit_code(command: Callable[[], Any]) -> int:
     except RunError as error:
         return _fail(f"{error}{_show_where(error)}", FAILED)
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_gone():
+            return FAILED
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         where = f" {error.filename}" if isinstance(error, OSError) and error.filename else ""
         return _fail(f"{type(error).__name__}{where}: {what}{_show_where(error)}", FAILED)
@@ -59,3 +62,13 @@ def _show_where(error: Exception) -> str:
         return " (FEDCAP_DEBUG=1 shows where)"
     traceback.print_exception(error)
     return ""
+
+
+def _reader_gone() -> bool:
+    """Whether whoever read our output, such as `head`, has gone; if so, nothing is kept to be written."""
+    try:
+        sys.stdout.flush()
+        return False
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedcap.records import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def to_json(content: Any) -> str:

@@ -1,9 +1,15 @@
-"""A line of progress on the terminal; nothing if the output is not a terminal."""
+"""How far a command is: a line that moves on a terminal, and elsewhere a plain line every half a minute.
+
+Both go to stderr. The plain lines begin after ten seconds, so that a quick command prints none.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -18,11 +24,56 @@ if TYPE_CHECKING:
     from fedcap.records import Result, RoundRecord
     from fedcap.simulation import Simulation
 
+FIRST, EVERY = 10.0, 30.0
+"""Seconds until the first plain line, and from then on between two of them."""
+
+
+class PlainLines:
+    """Lines for a log: what is done, how far it is, and about how long it will take."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next = clock() + FIRST
+        self._start: tuple[float, float] | None = None
+
+    def restart(self) -> None:
+        """Measure the pace anew: something else is being done now."""
+        self._start = None
+
+    def show(self, what: str, done: float, total: float | None) -> None:
+        """Print a line if it is time for one, and there is something left to do.
+
+        The pace is measured from the first call: what had been done before it does not count.
+        """
+        now = self._clock()
+        began, before = self._start = self._start or (now, done)
+        if now < self._next or (total is not None and done >= total):
+            return
+        self._next = now + EVERY
+        left = ""
+        if total is not None and done > before:
+            seconds = (now - began) / (done - before) * (total - done)
+            left = f", about {duration(seconds)} left"
+        typer.echo(f"fedcap: {what}{left}", err=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it, with two units at most: "25 s", "3 min 10 s", "2 h 5 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
 
 class LiveLine:
-    """A line of progress that appears with the first `show` and is removed on exit."""
+    """A line of progress that appears with the first `show` and is removed on exit.
 
-    def __init__(self, *columns: ProgressColumn, total: int | None = None) -> None:
+    Where stderr is no terminal, plain lines take its place; with `quiet` there is neither.
+    """
+
+    def __init__(self, *columns: ProgressColumn, total: int | None = None, quiet: bool = False) -> None:
         console = Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -30,9 +81,10 @@ class LiveLine:
             *columns,
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=quiet or not console.is_terminal,
         )
         self._task = self._progress.add_task("", total=total, state="")
+        self.plain = None if quiet or console.is_terminal else PlainLines()
 
     def __enter__(self) -> Self:
         return self
@@ -44,6 +96,21 @@ class LiveLine:
         """Change what the line says."""
         self._progress.start()
         self._progress.update(self._task, **changed)
+        if self.plain is not None:
+            task = self._progress.tasks[0]
+            self.plain.show(self.text(), task.completed, task.total)
+
+    def text(self) -> str:
+        """Return what a plain line says."""
+        raise NotImplementedError
+
+    def _said(self, *more: str) -> str:
+        task = self._progress.tasks[0]
+        return ", ".join(filter(None, (task.description, *more, task.fields["state"])))
+
+    def _count(self) -> str:
+        task = self._progress.tasks[0]
+        return f"{task.completed:.0f}/{task.total:.0f}"
 
 
 def _counting(unit: str) -> tuple[ProgressColumn, ...]:
@@ -57,9 +124,13 @@ def _counting(unit: str) -> tuple[ProgressColumn, ...]:
 class RunProgress(LiveLine):
     """One run: round, accuracy, removed clients and the time left."""
 
-    def __init__(self, rounds: int) -> None:
-        super().__init__(*_counting("round"), total=rounds)
+    def __init__(self, rounds: int, quiet: bool = False) -> None:
+        super().__init__(*_counting("round"), total=rounds, quiet=quiet)
         self._accuracy = ""
+
+    def text(self) -> str:
+        """Return the method, the round and the accuracy."""
+        return self._said(f"round {self._count()}")
 
     def started(self, simulation: Simulation) -> None:
         """Name the method, and start from the round that the run is resumed from."""
@@ -70,7 +141,7 @@ class RunProgress(LiveLine):
         if record.accuracy is not None:
             self._accuracy = f"accuracy {record.accuracy.best:.1f} %"
         removed = sum(len(past.removed) for past in simulation.history)
-        state = "  ".join(filter(None, (self._accuracy, f"removed {removed}" if removed else "")))
+        state = ", ".join(filter(None, (self._accuracy, f"removed {removed}" if removed else "")))
         self.show(advance=1, state=state)
 
     def finished(self, result: Result) -> None:
@@ -80,8 +151,12 @@ class RunProgress(LiveLine):
 class GridProgress(LiveLine):
     """Many runs: which one, and how many are left."""
 
-    def __init__(self, cells: int) -> None:
-        super().__init__(*_counting("run"), total=cells)
+    def __init__(self, cells: int, quiet: bool = False) -> None:
+        super().__init__(*_counting("run"), total=cells, quiet=quiet)
+
+    def text(self) -> str:
+        """Return which run it is, and its round."""
+        return self._said(f"{self._count()} runs done")
 
     def started(self, simulation: Simulation) -> None:
         """Name the run."""
@@ -103,9 +178,17 @@ class GridProgress(LiveLine):
 class DownloadProgress(LiveLine):
     """Called with what is being fetched, how many bytes have come, and how many there are."""
 
-    def __init__(self) -> None:
-        super().__init__(DownloadColumn(), TimeRemainingColumn())
+    def __init__(self, quiet: bool = False) -> None:
+        super().__init__(DownloadColumn(), TimeRemainingColumn(), quiet=quiet)
+
+    def text(self) -> str:
+        """Return the file and the megabytes that have come."""
+        task = self._progress.tasks[0]
+        whole = "" if task.total is None else f" of {task.total / 1e6:,.0f}"
+        return self._said(f"{task.completed / 1e6:,.0f}{whole} MB")
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show how far it is."""
+        if self.plain is not None and what != self._progress.tasks[0].description:
+            self.plain.restart()
         self.show(description=what, completed=done, total=total or None)

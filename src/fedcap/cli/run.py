@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcap.cli.errors import FAILED, Interrupted
-from fedcap.cli.output import AsJson, users_code
+from fedcap.cli.output import AsJson, Quiet, print_json, users_code
+from fedcap.cli.plan import print_plan
 from fedcap.cli.settings import Overrides, Workers, parse_setting
 from fedcap.registry import InputError
 
@@ -23,17 +25,25 @@ def run(
     dataset: Annotated[
         str | None, typer.Option(help="Data set, FILE.csv, FILE.npz, or folder. [default: digits]")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Network, or module:function.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Network, or module:function. [default: the data set's]")
+    ] = None,
     method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
-    rule: Annotated[str | None, typer.Option(help="The server's rule, for methods that take any.")] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="The server's rule, for methods that take any. [default: the method's]")
+    ] = None,
     attack: Annotated[str | None, typer.Option(help="Attack, or none. [default: none]")] = None,
     malicious: Annotated[
-        float | None, typer.Option(help="Share of malicious clients. [default: 0.3]")
+        float | None, typer.Option(help="Share of malicious clients under an attack. [default: 0.3]")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds. [default: the data set's: 30 on digits, else 100]")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed. [default: 0]")] = None,
     workers: Workers = None,
-    eval_every: Annotated[int | None, typer.Option(help="Evaluate every so many rounds.")] = None,
+    eval_every: Annotated[
+        int | None, typer.Option(help="Evaluate every so many rounds, and after the last. [default: 1]")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, … [default: cpu]")] = None,
     settings: Overrides = None,
     out: Annotated[
@@ -43,9 +53,17 @@ def run(
         Path | None,
         typer.Option(help="Continue this run; --rounds extends it, --dataset says where its data is now."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print every setting and what would run, and stop.")
+    ] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run one method under one attack, and keep its records."""
+    """Run one method under one attack, and keep its records.
+
+    Options of the method, the training and the partition, and the number of rounds, have defaults that
+    differ by data set. --dry-run shows every setting as it will be.
+    """
     from fedcap.records import RunDirectory, overlay, read_toml
     from fedcap.simulation import Experiment, load_experiment
 
@@ -71,34 +89,39 @@ def run(
         if file or given or out or not isinstance(where, str | None) or not isinstance(to, int | None):
             raise InputError(
                 "--resume continues a run as it was: only --workers, --rounds (more of them), --dataset"
-                " (where its data is now) and --json go with it"
+                " (where its data is now), --dry-run, --quiet and --json go with it"
             )
         with users_code():
             experiment = load_experiment(resume, workers, to, where)
-        _play(experiment, RunDirectory(resume), as_json, extend=True)
+        directory = RunDirectory(resume)
     else:
         with users_code():
             experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
         if malicious and experiment.attack.name == "none":
             typer.echo(f"fedcap: --malicious {malicious:g} without --attack NAME: nobody attacks", err=True)
-        _play(experiment, RunDirectory(out) if out else _new_directory(experiment), as_json)
+        directory = RunDirectory(out) if out else _new_directory(experiment)
+    if dry_run:
+        print_plan(experiment, as_json)
+    else:
+        _play(experiment, directory, as_json, quiet, extend=resume is not None)
 
 
-def _play(experiment: Experiment, out: RunDirectory, as_json: bool, extend: bool = False) -> None:
+def _play(experiment: Experiment, out: RunDirectory, as_json: bool, quiet: bool, extend: bool) -> None:
     """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
     from fedcap.cli.summary import summary
     from fedcap.records import CONFIG, Settings
 
     try:
-        with users_code(), RunProgress(experiment.rounds) as progress:
+        with users_code(), RunProgress(experiment.rounds, quiet) as progress:
             result = experiment.run(out=out, observers=[progress], extend=extend)
     except KeyboardInterrupt:
         begun = not out.is_new and (out.path / CONFIG).exists()
         how = f": continue with fedcap run --resume {out.path}" if begun else ""
         raise Interrupted(f"interrupted{how}") from None
     if as_json:
-        typer.echo(result.to_json())
+        found = json.loads(result.to_json())
+        print_json({"directory": str(out.path), **found, "settings": experiment.settings()})
     else:
         typer.echo(summary(Settings.model_validate(experiment.settings()), result, out.path))
     if result.stopped is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcap.records import Metrics, Result, Settings, absent_attack, always_refused, refusals
+from fedcap.words import plural
 
 NAMED = 3
 """How many honest clients that were removed are named."""
@@ -13,10 +14,10 @@ NAMED = 3
 def summary(settings: Settings, result: Result, path: Path) -> str:
     """Return what ran, how accurate its clients are, who was removed, and where the records are."""
     attackers = [client.id for client in result.clients if client.malicious]
-    attack = f"{settings.attack.name}, {len(attackers)} of {len(result.clients)} clients malicious"
+    attack = f"{settings.attack.name}, {len(attackers)} of {plural(len(result.clients), 'client')} malicious"
     lines = [
         f"{settings.dataset_name} · {settings.method.name} · {attack if attackers else 'no attack'}"
-        f" · seed {settings.seed} · {result.rounds} rounds in {result.seconds:.1f} s",
+        f" · seed {settings.seed} · {plural(result.rounds, 'round')} in {result.seconds:.1f} s",
         f"  accuracy   {_accuracy(result)}",
     ]
     if result.metrics is not None:
@@ -68,7 +69,7 @@ def _detection(result: Result, attackers: list[str]) -> str:
     found = f"{caught} of {len(attackers)} attackers removed{when}; " if attackers else ""
     if attackers and always_refused(result.history, attackers) == set(attackers):
         found = ""  # nothing of theirs was ever looked at: the line on refusals says it
-    return f"{found}{benign or 'no'} honest client{'s' * (benign != 1)} removed"
+    return f"{found}{plural(benign, 'honest client') if benign else 'no honest clients'} removed"
 
 
 def _who(result: Result, clients: list[str]) -> str:

@@ -13,6 +13,7 @@ from fedcap.records import Result, Table
 from fedcap.records.tables import DIVERGED_NOTE
 from fedcap.report.figures import draw_demo
 from fedcap.simulation import Crew, Experiment, Observer
+from fedcap.words import plural
 
 METHODS = ("local", "fedavg", "fedcap")
 ATTACKS = ("none", "sign-flipping", "lie", "min-max", "ipm")
@@ -142,9 +143,9 @@ class DemoTable:
         ]
         cell, result = results[0]
         title = (
-            f"Handwritten digits over {len(result.clients)} clients whose data differ,"
+            f"Handwritten digits over {plural(len(result.clients), 'client')} whose data differ,"
             f" {max(row.attackers for row in rows)} of them hostile;"
-            f" {result.rounds} rounds, seed {cell.experiment.seed}"
+            f" {plural(result.rounds, 'round')}, seed {cell.experiment.seed}"
         )
         diverged = any(row.fedavg_diverged for row in rows)
         values = [row.values() for row in rows]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcap.matrices import NARROW, Rows, column_blocks, cosines, weighted_mean
+from fedcap.matrices import NARROW, Rows, Values, column_blocks, cosines, to_floats, to_tensor, weighted_mean
 
 
 def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) -> Tensor:
@@ -31,9 +31,14 @@ def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) 
     return torch.where(mine, phi, torch.where(known, (1 - phi) * others, others))
 
 
-def customization_weights(requests: Tensor, pool: Tensor, own: Tensor, alpha: float, phi: float) -> Tensor:
-    """Return the weights from which each request's model is mixed, R×N (Eqs. 4 and 5)."""
-    return mixing_weights(cosines(Rows(requests), Rows(pool)), own, alpha, phi)
+def customization_weights(requests: Values, pool: Values, own: Values, alpha: float, phi: float) -> Tensor:
+    """Return the weights from which each request's model is mixed, R×N (Eqs. 4 and 5).
+
+    Tensors, NumPy arrays and nested lists are taken; `own` is as in `mixing_weights`.
+    """
+    theirs = to_floats(pool)
+    similarities = cosines(Rows(to_floats(requests).to(theirs)), Rows(theirs))
+    return mixing_weights(similarities, to_tensor(own), alpha, phi)
 
 
 def customised_models(weights: Tensor, models: Tensor) -> Tensor:
@@ -50,6 +55,9 @@ def global_model(models: Tensor, samples: Tensor) -> Tensor:
     return weighted_mean(models, samples)
 
 
-def calibrate(models: Tensor, reference: Tensor) -> Tensor:
-    """Return the updates as seen from one common point, N×D: the models minus the global model."""
-    return models - reference
+def calibrate(models: Values, reference: Values) -> Tensor:
+    """Return the updates as seen from one common point, N×D: the models minus the global model.
+
+    Tensors, NumPy arrays and nested lists are taken.
+    """
+    return to_floats(models) - to_floats(reference)

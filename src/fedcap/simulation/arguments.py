@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from fedcap.records import RunDirectory
 from fedcap.registry import InputError
 from fedcap.training import Crew
 
@@ -14,7 +15,7 @@ WATCHES = ("started", "round_done", "finished")
 
 def check_run(out: Any, crew: Any, observers: Any) -> None:
     """Refuse what is no directory, no crew, or no list of observers."""
-    if out is not None and not isinstance(out, str | os.PathLike):
+    if out is not None and not isinstance(out, str | os.PathLike | RunDirectory):
         raise InputError(f"out should be the path of a directory, or None to keep no records (got {out!r})")
     if isinstance(out, str) and not out:
         raise InputError("out is empty: give the path of a directory, or None to keep no records")

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedcap.data.partitions.base import Partition, registry
 from fedcap.data.partitions.piles import Piles, capped
 from fedcap.registry import InputError
+from fedcap.words import plural
 
 
 @registry.register("dirichlet")
@@ -53,5 +54,5 @@ class Dirichlet(Partition):
                 return counts
         raise InputError(
             f"no Dirichlet({self.beta:g}) split of {sum(sizes)} samples gave each of {clients} clients"
-            f" {self.smallest} samples: use a larger beta, or a lower smallest"
+            f" {plural(self.smallest, 'sample')}: use a larger beta, or a lower smallest"
         )

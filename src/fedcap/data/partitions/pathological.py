@@ -12,6 +12,7 @@ from torch import Tensor
 from fedcap.data.partitions.base import Partition, registry
 from fedcap.data.partitions.piles import Piles, spread
 from fedcap.registry import InputError
+from fedcap.words import plural
 
 
 @registry.register("pathological")
@@ -35,7 +36,8 @@ class Pathological(Partition):
             )
         if samples < self.classes_per_client:
             raise InputError(
-                f"{clients} clients with {self.classes_per_client} classes each get {samples} samples each:"
+                f"{plural(clients, 'client')} with {plural(self.classes_per_client, 'class')} each get"
+                f" {plural(samples, 'sample')} each:"
                 f" {self.classes_per_client - samples} too few for one of each class"
             )
         return piles.deal_out([spread(samples, own, generator) for own in held])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcap.registry import InputError
+from fedcap.words import plural
 
 
 class Piles:
@@ -44,7 +45,7 @@ class Piles:
             short = [count for count in missing.values() if count > 0]
             others = f" ({sum(short)} are missing over {len(short)} classes)" if len(short) > 1 else ""
             raise InputError(
-                f"class {worst} has {missing[worst]} samples too few for this partition{others}:"
+                f"class {worst} has {plural(missing[worst], 'sample')} too few for this partition{others}:"
                 " use fewer clients or fewer samples per client"
             )
         return [torch.cat([self.deal(label, count) for label, count in wants.items()]) for wants in wanted]
@@ -76,8 +77,9 @@ def samples_each(labels: Tensor, clients: int, samples: int | None) -> int:
     """Return how many samples a client gets: `samples`, or an equal part of all; refuse too many or none."""
     each = len(labels) // clients if samples is None else samples
     if each * clients > len(labels) or each == 0:
+        need = max(1, each)
         raise InputError(
-            f"{clients} clients with {max(1, each)} samples each need {max(1, each) * clients} samples,"
+            f"{plural(clients, 'client')} with {plural(need, 'sample')} each need {need * clients} samples,"
             f" and there are {len(labels)}: use fewer clients or fewer samples per client"
         )
     return each
