@@ -1,6 +1,7 @@
 """README.md and CONTRIBUTING.md: every snippet runs, and every command that they show is there.
 
-Data that a reader would have at hand is made here: mine.npz, photos/, my_module.py, and x, y and users.
+Data that a reader would have at hand is made here: patients.csv, new.npz, mine.npz, photos/, my_module.py,
+and x, y, users and new.
 """
 
 from __future__ import annotations
@@ -55,15 +56,25 @@ def mine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             Image.fromarray(draw.integers(0, 255, (8, 8), np.uint8)).save(folder / f"{number}.png")
     Path("my_module.py").write_text(
         "from torch import nn\n\n\ndef my_network():\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(784, 62))\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(784, 62))\n\n\ndef Net():\n"
+        "    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))\n"
     )
+    measured = draw.standard_normal((160, 4)) * (1, 10, 100, 1000)
+    hospitals = ("oslo", "bergen", "tromsø", "bodø")
+    rows = [
+        ",".join([*map(str, row.round(3)), "ill" if row[0] > 0 else "well", hospitals[place % 4]])
+        for place, row in enumerate(measured)
+    ]
+    Path("patients.csv").write_text("\n".join(["age,pulse,iron,steps,diagnosis,hospital", *rows]) + "\n")
+    new = measured[:7].astype(np.float32)
+    np.savez("new.npz", x=new)
     for name, text in FILES.items():
         Path(name).write_text(text)
     for name in ("experiment.toml", "config.toml"):
         Path(name).write_text("rounds = 1\n")
     monkeypatch.syspath_prepend(Path.cwd())
     features = draw.standard_normal((120, 6)).astype(np.float32)
-    return {"x": features, "y": np.arange(120) % 3, "users": np.arange(120) // 30}
+    return {"x": features, "y": np.arange(120) % 3, "users": np.arange(120) // 30, "new": new}
 
 
 def succeeds(arguments: list[str]) -> None:
@@ -90,11 +101,28 @@ def test_the_python_of_the_readme_runs_in_order(
     # Two rounds on one core tell as much as thirty or a hundred on all.
     monkeypatch.setattr(Simulation, "finished", property(lambda simulation: simulation.round == 2))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    (command,) = (line for line in shown(README) if "patients.csv" in line and "--out" in line)
+    succeeds([*shlex.split(command)[1:], "--rounds=2"])
     snippets = blocks(README, "python")
-    assert len(snippets) >= 3
+    assert len(snippets) >= 5
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), mine)
     assert mine["weights"].shape == (5, 5)
+    assert mine["answers"].shape == (7, 2)
+
+
+@pytest.mark.usefixtures("mine")
+def test_from_ones_own_data_to_answers_in_four_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    block = next(block for block in blocks(README, "console") if "patients.csv" in block)
+    commands = [shlex.split(line[2:], comments=True)[1:] for line in block.splitlines()]
+    assert [command[0] for command in commands] == ["run", "show", "predict", "export"]
+    commands[0] += ["--rounds=12", "--workers=1", "--set=training.lr=0.1"]
+    for command in commands:
+        succeeds(command)
+    lines = Path("answers.csv").read_text().splitlines()
+    assert len(lines) == 8
+    assert Path("oslo.pt2").stat().st_size > 1000
+    assert "oslo" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("snippet", blocks(README, "toml") + blocks(GUIDE, "toml"))

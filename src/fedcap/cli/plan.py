@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fedcap.cli.output import print_json
+from fedcap.cli.output import print_json, users_code
 from fedcap.words import plural
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ def print_plan(experiment: Experiment, as_json: bool) -> None:
     """Print the settings as TOML that `fedcap run` takes, and what would run as comments; or both as JSON."""
     from fedcap.records import to_toml
 
-    settings, plan = experiment.settings(), _plan(experiment)
+    with users_code():
+        settings, plan = experiment.settings(), _plan(experiment)
     if as_json:
         print_json({**plan, "settings": settings})
         return

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from fedcap.methods.server import Server
 from fedcap.records import CHECKPOINT
 from fedcap.registry import InputError
+from fedcap.simulation.snapshot import unpack
 from fedcap.simulation.store import ClientStore
 from fedcap.state import Tensors, owned, tensor_to_names
 
@@ -62,11 +63,18 @@ class OnDisk:
 
     def __init__(self, directory: Path) -> None:
         self._path = (directory / CHECKPOINT).absolute()
+        self._checked = False
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
         if not self._path.exists():
             raise InputError(f"{self._path.parent} has no models yet: there is no {CHECKPOINT} in it")
+        if not self._checked:  # all of it, once: a wrong byte must not become a wrong answer
+            try:
+                unpack(self._path)
+            except InputError as error:
+                raise InputError(f"{self._path} {error}: its models cannot be used") from None
+            self._checked = True
         try:
             with safe_open(self._path, framework="pt") as file:
                 yield file
