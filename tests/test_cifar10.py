@@ -166,5 +166,6 @@ def test_cifar10_is_dealt_out_as_in_the_paper(data_folder: Path) -> None:
     assert settings["model"] == "cnn-cifar10"
     assert (settings["rounds"], settings["participation"]) == (100, 1.0)
     assert settings["training"] == {
-        "lr": 0.01, "epochs": 5, "batch_size": 10, "shuffle": False, "drop_last": True
+        "lr": 0.01, "epochs": 5, "batch_size": 10, "shuffle": False, "drop_last": True,
+        "momentum": 0.0, "weight_decay": 0.0, "decay": 1.0,
     }  # fmt: skip

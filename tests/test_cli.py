@@ -96,7 +96,7 @@ def test_resume_continues_a_run_and_takes_no_other_settings(capsys: pytest.Captu
     Path("run/result.json").unlink()
     code, out, _ = call(capsys, "run", "--resume", "run", "--json")
     assert code == 0
-    assert json.loads(out) == json.loads(first)
+    assert json.loads(first).items() <= json.loads(out).items()
     code, _, err = call(capsys, "run", "--resume", "run", "--seed", "5")
     assert code == 2
     assert "--resume continues a run as it was" in err

@@ -71,7 +71,10 @@ def test_a_group_without_a_command_is_its_help(
 
 
 def test_help_says_what_is_required_and_what_is_default(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Data set, FILE.npz, or folder of images.  [required]" in call(capsys, "data", "get", "-h")[1]
+    assert (
+        "Data set, FILE.csv, FILE.npz, or folder of images.  [required]"
+        in call(capsys, "data", "get", "-h")[1]
+    )
     assert "[default: fedcap-demo]" in " ".join(call(capsys, "demo", "-h")[1].split())
     run = " ".join(call(capsys, "run", "-h")[1].split())
     assert "differ by data set. --dry-run shows every setting" in run

@@ -109,8 +109,8 @@ kept = linear()
         (lambda: 3, r"model <lambda from Python, \w+> should build an nn.Module \(got int\)"),
         (lambda: kept, "has the same weights each time it is built"),
         (lambda: nn.Sequential(kept, nn.ReLU()), "has the same weights each time it is built"),
-        (nn.Linear(5, 10), "does not take inputs of 1×8×8"),
-        (partial(Net, hidden="x"), "does not take inputs of 1×8×8: TypeError"),
+        (nn.Linear(5, 10), r"failed in forward: RuntimeError: .* \(given two inputs of 1×8×8\)"),
+        (partial(Net, hidden="x"), "could not be built: TypeError"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), r"answers two inputs with \(2, 4\)"),
     ],
 )

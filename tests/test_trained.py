@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from helpers import Killed, Killer
 from torch import nn
 
 import fedcap
+from fedcap.records import RunDirectory
 from fedcap.simulation import Run, Simulation, load_experiment, make_crew
 from fedcap.training import Network, fresh_network
 
@@ -132,6 +134,18 @@ def test_models_outlive_the_working_directory_and_changes_to_one_reach_no_other(
         assert vector_of(holder.model("1")).abs().sum() > 0
 
 
+def move_to_a_gpu(path: Path) -> None:
+    """Make a run's directory that of one that used a GPU."""
+    directory = RunDirectory(path)
+    settings, facts = directory.settings(), directory.provenance()
+    assert settings is not None
+    assert facts is not None
+    gpu = settings.model_copy(update={"device": "cuda:7"})
+    config = path / "config.toml"
+    config.write_text(config.read_text().replace('device = "cpu"', 'device = "cuda:7"'))
+    directory.write_provenance(replace(facts, settings_digest=gpu.digest()))
+
+
 def test_the_data_and_the_device_of_the_run_are_not_needed(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     owners = np.repeat(["anna", "ben", "cleo"], 20)
@@ -139,8 +153,7 @@ def test_the_data_and_the_device_of_the_run_are_not_needed(tmp_path: Path) -> No
     np.savez(tmp_path / "mine.npz", x=x, y=y, client=owners)
     play(tmp_path / "run", dataset=str(tmp_path / "mine.npz"), method="fedavg")
     (tmp_path / "mine.npz").unlink()
-    config = tmp_path / "run" / "config.toml"
-    config.write_text(config.read_text().replace('device = "cpu"', 'device = "cuda:7"'))
+    move_to_a_gpu(tmp_path / "run")
     run = fedcap.read(tmp_path / "run")
     assert run.provenance.class_names == ["no", "yes"]
     assert run.provenance.shape == [6]

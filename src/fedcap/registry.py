@@ -17,6 +17,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from fedcap import objects
+from fedcap.words import validation_message
 
 T = TypeVar("T")
 C = TypeVar("C", bound="type[Any]")
@@ -47,16 +48,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def plain(name: str) -> str:
     """Return a name as it is compared: in lower case, with hyphens."""
     return name.lower().replace("_", "-")
-
-
-def validation_message(error: Any) -> str:
-    """Return the first complaint of a pydantic `ValidationError` as one line that quotes the value."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if first["type"] == "value_error":
-        return f"{place}: {message}" if place else str(message)
-    return f"{place} {message} (got {first['input']!r})"
 
 
 def to_table(choice: Any) -> Any:

@@ -36,7 +36,9 @@ def exit_code(command: Callable[[], Any]) -> int:
         return 0
     except click.UsageError as error:
         hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        return _fail(error.format_message() + hint, BAD_INPUT)
+        # typer writes the nearest command into the message, and click 8.4 adds it once more.
+        said = error.message if "Did you mean" in (error.message or "") else error.format_message()
+        return _fail(said + hint, BAD_INPUT)
     except click.ClickException as error:
         return _fail(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):

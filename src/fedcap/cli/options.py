@@ -114,7 +114,8 @@ def _choice(inside: tuple[Any, ...]) -> str:
     """Return alternatives in words; a name or a table of name and options is how things are chosen."""
     kinds = [get_origin(one) or one for one in inside]
     if str in kinds and dict in kinds:
-        rest = [in_words(one) for one, kind in zip(inside, kinds, strict=True) if kind not in (str, dict)]
+        # From Python it may be an object or a class, too; here it is written.
+        rest = [in_words(one) for one, kind in zip(inside, kinds, strict=True) if kind in (list, tuple)]
         return " or ".join(["name or table", *rest])
     return " or ".join(dict.fromkeys(map(in_words, inside)))
 

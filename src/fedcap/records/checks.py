@@ -40,7 +40,7 @@ def checked_result(directory: RunDirectory, settings: Settings, facts: Provenanc
     result = directory.result()
     if result is None or result.rounds in (shorter.rounds for shorter in facts.extended):
         return None
-    if result.rounds != settings.rounds:
+    if result.stopped is None and result.rounds != settings.rounds:
         raise directory.damaged(RESULT, f"counts {result.rounds} rounds, {CONFIG} {settings.rounds}")
     detects = result.fpr is not None
     try:

@@ -10,9 +10,10 @@ from pydantic import ValidationError
 
 from fedcap import attacks, data, methods, models
 from fedcap.records import overlay
-from fedcap.registry import GIVEN, as_table, nearest, validation_message
+from fedcap.registry import GIVEN, as_table, nearest
 from fedcap.simulation.presets import preset
 from fedcap.training import SGD
+from fedcap.words import validation_message
 
 UNLESS_GIVEN = {"dataset": {"name": "digits"}, "method": {"name": "fedcap"}, "attack": {"name": "none"}}
 
