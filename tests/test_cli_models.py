@@ -83,7 +83,18 @@ def _there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_show_prints_the_summary_of_a_run_again(capsys: pytest.CaptureFixture[str]) -> None:
     code, again, _ = call(capsys, "run", "--resume", "ipm")
     assert code == 0
-    assert call(capsys, "show", "ipm") == (0, again, "")
+    code, out, err = call(capsys, "show", "ipm")
+    assert (code, err) == (0, "")
+    assert out.startswith(again)
+    clients = fedcap.read("ipm").clients
+    for client, line in zip(clients, out.splitlines()[-1 - len(clients) : -1], strict=True):
+        name, kind, shared, personal, removed = (cell.strip() for cell in line.strip("│").split("│"))
+        assert (name, kind) == (client.id, "malicious" if client.malicious else "honest")
+        assert shared == ("–" if client.shared is None else f"{client.shared:.1f}")
+        assert personal == ("–" if client.personal is None else f"{client.personal:.1f}")
+        assert removed == (
+            f"in round {client.removed.round}: {client.removed.reason}" if client.removed else ""
+        )
 
 
 def test_show_tells_how_far_an_unfinished_run_is(capsys: pytest.CaptureFixture[str]) -> None:

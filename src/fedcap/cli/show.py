@@ -13,13 +13,16 @@ from fedcap.cli.output import AsJson, print_json, print_table
 if TYPE_CHECKING:
     from fedcap.records import Run, Table
 
+CLIENTS_SHOWN = 40
+"""How many clients of a run are listed."""
+
 
 def show(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Directories of runs.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run came to, or how far it is; several runs as a table."""
-    from fedcap.records import read, summary_table
+    """Show what a run came to, or how far it is, and each of its clients; several runs as a table."""
+    from fedcap.records import clients_table, read, summary_table
 
     runs = [read(directory) for directory in directories]
     table = summary_table(runs)
@@ -27,6 +30,7 @@ def show(
         print_json([_facts(run) | row for run, row in zip(runs, table.dicts(), strict=True)])
     elif len(runs) == 1:
         typer.echo(_summary(runs[0]))
+        print_table(clients_table(runs[0], CLIENTS_SHOWN))
     else:
         print_table(_brief(table))
         for number, run in enumerate(runs, start=1):

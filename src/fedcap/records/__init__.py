@@ -39,7 +39,7 @@ from fedcap.records.settings import (
     digest,
     overlay,
 )
-from fedcap.records.tables import Table, markdown, summary_table
+from fedcap.records.tables import Table, clients_table, markdown, summary_table
 from fedcap.records.toml import read_toml, to_toml
 
 __all__ = [
@@ -76,6 +76,7 @@ __all__ = [
     "checked_provenance",
     "checked_result",
     "checksum",
+    "clients_table",
     "digest",
     "finite",
     "markdown",

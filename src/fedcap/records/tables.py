@@ -102,3 +102,24 @@ def _removed(run: Run) -> list[Value]:
     attackers, removed = set(run.provenance.malicious), run.removed.keys()
     found = [len(removed & attackers), len(removed - attackers)]
     return [len(attackers), *(found if run.detects else [None, None])]
+
+
+def clients_table(run: Run, most: int | None = None) -> Table:
+    """Return a line for each client of a run, or for the first so many: its accuracies, and its removal."""
+    clients = run.clients if most is None else run.clients[:most]
+    rows = [
+        [
+            client.id,
+            "malicious" if client.malicious else "honest",
+            client.shared,
+            client.personal,
+            f"in round {client.removed.round}: {client.removed.reason}" if client.removed else "",
+        ]
+        for client in clients
+    ]
+    left = len(run.clients) - len(clients)
+    return Table(
+        ("client", "", "shared, %", "personal, %", "removed"),
+        rows,
+        notes=[f"… and {left:,} more: --json has all"] * bool(left),
+    )
