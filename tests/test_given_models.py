@@ -118,3 +118,10 @@ def test_a_model_that_cannot_be_used_is_one_clear_line(model: Any, said: str) ->
     with pytest.raises(InputError, match=said) as error:
         fedcap.Experiment(model=model, **QUICK).run()
     assert "\n" not in str(error.value)
+
+
+def test_a_module_with_lazy_layers_gets_its_shapes_from_the_data() -> None:
+    lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+    result = fedcap.Experiment(model=lazy, rounds=1, training={"epochs": 1}, workers=1).run()
+    assert [tuple(weight.shape) for weight in result.model("1").parameters()] == [(10, 64), (10,)]
+    assert nn.parameter.is_lazy(lazy[1].weight)

@@ -157,6 +157,8 @@ def _known(thing: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
 def _parts(thing: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
     if isinstance(thing, type | FunctionType | MethodType | CodeType):
         yield from _code(thing, seen)
+    elif type(thing).__name__.startswith("Uninitialized"):  # a weight of a lazy layer
+        yield "no shape yet"
     elif hasattr(thing, "detach") and hasattr(thing, "numpy"):  # a tensor
         yield from _known(thing.detach().cpu().double().numpy(), seen)
     elif hasattr(thing, "tobytes") and hasattr(thing, "dtype"):  # an array

@@ -89,6 +89,11 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     """Return inputs `x` and, if there, labels `y` of a file; nothing in it is unpickled."""
     import numpy as np
 
+    if path.suffix.lower() not in (".npz", ".npy"):
+        raise InputError(
+            f"{path} is not a NumPy file: give an .npz with the inputs as x, or an .npy; of a table, the"
+            " feature columns in the order in which the run had them"
+        )
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):

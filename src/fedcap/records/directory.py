@@ -127,6 +127,8 @@ class RunDirectory:
             return None
         history = self.rounds()
         result = self._parsed(RESULT, lambda: Result.from_json(text, history))
+        if len(history) < result.rounds:
+            raise self.damaged(ROUNDS, f"has {len(history)} of the {result.rounds} rounds in {RESULT}")
         if result.rounds != len(history):
             raise self.damaged(RESULT, f"counts {result.rounds} rounds, {ROUNDS} has {len(history)}")
         return result

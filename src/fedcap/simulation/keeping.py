@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from safetensors import SafetensorError, safe_open
 
 from fedcap.methods.server import Server
-from fedcap.records import CHECKPOINT
+from fedcap.records import CHECKPOINT, RESULT, RunDirectory
 from fedcap.registry import InputError
 from fedcap.simulation.snapshot import unpack
 from fedcap.simulation.store import ClientStore
@@ -62,18 +62,14 @@ class OnDisk:
     """The tensors in the checkpoint of a run's directory, read when they are needed."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = (directory / CHECKPOINT).absolute()
+        self._directory = RunDirectory(directory.absolute())
+        self._path = self._directory.checkpoint
         self._checked = False
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        if not self._path.exists():
-            raise InputError(f"{self._path.parent} has no models yet: there is no {CHECKPOINT} in it")
         if not self._checked:  # all of it, once: a wrong byte must not become a wrong answer
-            try:
-                unpack(self._path)
-            except InputError as error:
-                raise InputError(f"{self._path} {error}: its models cannot be used") from None
+            self._check()
             self._checked = True
         try:
             with safe_open(self._path, framework="pt") as file:
@@ -82,6 +78,21 @@ class OnDisk:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{self._path} is damaged and cannot be read: {error}") from None
+
+    def _check(self) -> None:
+        """Refuse a checkpoint that is missing, damaged or of another run."""
+        directory = self._directory
+        if not self._path.exists():
+            if not (directory.path / RESULT).exists():
+                raise InputError(f"{directory.path} has no models yet: there is no {CHECKPOINT} in it")
+            raise directory.damaged(CHECKPOINT, "is missing, and the models with it")
+        try:
+            about, _ = unpack(self._path)
+        except InputError as error:
+            raise directory.damaged(CHECKPOINT, str(error)) from None
+        facts = directory.provenance()
+        if facts is not None and about.course != facts.course:
+            raise directory.damaged(CHECKPOINT, "is of another run")
 
     def layout(self) -> str:
         """Return the layout's digest as the checkpoint has it."""

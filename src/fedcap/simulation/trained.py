@@ -160,6 +160,8 @@ class TrainedModels:
         there = [name for name, reason in why.items() if reason is None]
         if why[reading] is None:
             return None
+        if client is None:
+            there.append("a personal one of each client")
         return f"{why[reading]}; there is {' and '.join(there) if there else 'no other either'}"
 
     def _reason(self, server: Server, client: str | None, reading: str) -> str | None:
@@ -170,7 +172,8 @@ class TrainedModels:
         if client is None:
             return "name a client"
         if reading == "personal":
-            return "it never trained" if self._keeping.kept(client) is None else None
+            never = "it never trained: it was not drawn yet, or is an attacker that need not"
+            return never if self._keeping.kept(client) is None else None
         if not self._method.shares:
             return f"{called} shares nothing"
         if type(self._method).shared is not Method.shared:
