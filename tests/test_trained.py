@@ -299,7 +299,7 @@ def test_a_checkpoint_that_is_missing_broken_or_of_another_network_is_one_line(t
     file.write_bytes(file.read_bytes()[:100])
     assert "checkpoint.safetensors is not a checkpoint" in lacking(fedcap.read(run.path), "3", "personal")
     file.unlink()
-    assert "has no models yet" in lacking(run, "3", "global")
+    assert "is missing, and the models with it" in lacking(fedcap.read(run.path), "3", "global")
 
 
 def test_models_of_a_resumed_run_are_those_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
