@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-slow lint bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

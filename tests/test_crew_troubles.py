@@ -169,6 +169,7 @@ def test_ctrl_c_in_the_middle_of_a_batch_stops_the_workers_at_once(script: Scrip
 
 
 @pytest.mark.parametrize("nap", [0, 2], ids=["between two jobs", "in the middle of a job"])
+@pytest.mark.slow
 def test_workers_end_when_the_process_that_started_them_is_killed(script: Script, nap: int):
     process = script(f"""
         crew.open(bench_of(Sleepy({nap})), data_of())

@@ -39,6 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # The writes of a run: config, provenance, rounds.jsonl, then a line and a checkpoint per round, the result.
 @pytest.mark.parametrize("write", [1, 3, 4, 5, 8, 12])
+@pytest.mark.slow
 def test_a_run_killed_inside_any_write_ends_with_the_same_bits(
     whole: Path, tmp_path: Path, write: int
 ) -> None:
@@ -47,6 +48,7 @@ def test_a_run_killed_inside_any_write_ends_with_the_same_bits(
     assert_same(tmp_path / "run", whole)
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_mid_round_with_workers_ends_with_the_same_bits(whole: Path, tmp_path: Path) -> None:
     settings = [f"--set={key}={json.dumps(value)}" for key, value in SETTINGS.items() if key != "training"]
     settings += ["--set=training.lr=0.05", "--set=training.epochs=1", "--set=attack=min-max"]

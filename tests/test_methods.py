@@ -143,6 +143,7 @@ def test_hostile_rows_do_not_stop_any_method(name: str, form: str):
 SHOWN = {"rounds": 6, "eval_every": 6, "training": {"lr": 0.1}}
 
 
+@pytest.mark.slow
 def test_on_digits_personal_models_beat_fedavgs_shared_one(crew: Crew):
     results = {
         name: fedcap.Experiment(method=name, eval_every=30).run(crew=crew)

@@ -85,6 +85,7 @@ def test_a_place_where_no_directory_can_be_is_one_line(tmp_path: Path) -> None:
         NewDirectory(tmp_path, "x" * 300).__enter__()
 
 
+@pytest.mark.slow
 def test_processes_that_want_the_same_directory_never_get_anothers_result(tmp_path: Path) -> None:
     wanted = [{**SMALL, "seed": seed} for seed in (0, 1, 0, 1)]
     command = [sys.executable, "-c", RUN]

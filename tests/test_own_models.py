@@ -186,6 +186,7 @@ def test_a_network_that_answers_in_another_shape_in_training_is_told() -> None:
         network.answer(torch.zeros(4, 3))
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_a_bug_in_one_line_and_where_on_demand() -> None:
     said = "fedcap: your model own_bugs:BadForward failed in forward: ValueError: x is odd"
     plain = run("--model", "own_bugs:BadForward", "--workers", "1")
@@ -201,6 +202,7 @@ def test_the_command_line_shows_a_bug_in_one_line_and_where_on_demand() -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.slow
 def test_a_bug_in_training_is_one_line_and_the_workers_traceback_on_demand(workers: str) -> None:
     plain = run("--model", "own_bugs:Late", "--workers", workers)
     (line,) = (line for line in plain.stderr.splitlines() if line != "imported")
@@ -211,6 +213,7 @@ def test_a_bug_in_training_is_one_line_and_the_workers_traceback_on_demand(worke
     assert 'raise ValueError("only with real data")' in debug.stderr
 
 
+@pytest.mark.slow
 def test_a_module_that_fails_on_import_is_shown_as_such() -> None:
     for option in ("--model", "--attack"):
         found = run(option, "own_broken:Net", "--workers", "1")
@@ -222,6 +225,7 @@ def test_a_module_that_fails_on_import_is_shown_as_such() -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.slow
 def test_what_a_model_prints_does_not_spoil_the_output(workers: str) -> None:
     found = run("--model", "own_bugs:Chatty", "--workers", workers, "--json", "--set", "training.epochs=1")
     assert found.returncode == 0

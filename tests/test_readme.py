@@ -24,7 +24,7 @@ from fedcap.simulation import Simulation
 ROOT = Path(__file__).parents[1]
 README, GUIDE = ((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
 FILES = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL))
-TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 OTHER_TOOLS = {"pip", "python", "python3", "cd", "git"}
 
 

@@ -309,6 +309,7 @@ def test_resume_takes_nothing_that_would_make_it_another_run(
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_demo_can_be_taken_twice_with_other_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def by_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     return {name: without_times(fedcap.Experiment(**runs[name], **quick).run()) for name in runs}
 
 
+@pytest.mark.slow
 def test_a_script_and_a_prompt_give_what_a_module_gives(by_import: dict[str, Any], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
