@@ -218,7 +218,13 @@ def test_where_there_is_no_run_there_is_nothing_to_read(tmp_path: Path) -> None:
             "result.json",
             '"rounds": 3',
             '"rounds": 4',
-            r"result.json counts 4 rounds, rounds.jsonl has 3; remove it",
+            r"rounds.jsonl has 3 of the 4 rounds in result.json; repeat the run",
+        ),
+        (
+            "result.json",
+            '"rounds": 3',
+            '"rounds": 2',
+            r"result.json counts 2 rounds, rounds.jsonl has 3; remove it",
         ),
     ],
 )
