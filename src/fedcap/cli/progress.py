@@ -6,6 +6,7 @@ Both go to stderr. The plain lines begin after ten seconds, so that a quick comm
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -67,7 +68,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-class LiveLine:
+class LiveLine(ABC):
     """A line of progress that appears with the first `show` and is removed on exit.
 
     Where stderr is no terminal, plain lines take its place; with `quiet` there is neither.
@@ -100,9 +101,9 @@ class LiveLine:
             task = self._progress.tasks[0]
             self.plain.show(self.text(), task.completed, task.total)
 
+    @abstractmethod
     def text(self) -> str:
         """Return what a plain line says."""
-        raise NotImplementedError
 
     def _said(self, *more: str) -> str:
         task = self._progress.tasks[0]

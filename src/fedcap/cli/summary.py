@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcap.records import Metrics, Result, Settings, absent_attack, always_refused, refusals
+from fedcap.records.prose import DIVERGED, accuracy_line
 from fedcap.words import plural
 
 NAMED = 3
@@ -15,10 +16,11 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
     """Return what ran, how accurate its clients are, who was removed, and where the records are."""
     attackers = [client.id for client in result.clients if client.malicious]
     attack = f"{settings.attack.name}, {len(attackers)} of {plural(len(result.clients), 'client')} malicious"
+    figures = (result.tacc, result.tacc_shared, result.tacc_personal, result.tacc_worst_client)
     lines = [
         f"{settings.dataset_name} · {settings.method.name} · {attack if attackers else 'no attack'}"
         f" · seed {settings.seed} · {plural(result.rounds, 'round')} in {result.seconds:.1f} s",
-        f"  accuracy   {_accuracy(result)}",
+        f"  accuracy   {accuracy_line(*figures)}",
     ]
     if result.metrics is not None:
         lines.append(f"  besides    {_measures(result.metrics)}")
@@ -29,7 +31,7 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
         told = absent_attack(settings.attack.name, settings.malicious, len(result.clients), named)
         lines.append(f"  note       {told}")
     if result.diverged:
-        lines.append("  diverged   honest clients' weights became NaN or infinite; accuracy means nothing")
+        lines.append(f"  diverged   {DIVERGED}")
     if result.fpr is not None:
         lines.append(f"  detection  {_detection(result, attackers)}")
     honest = [client for client in result.removed if client not in attackers]
@@ -38,14 +40,6 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
     lines += [f"  refused    {told}" for told in refusals(result.history, attackers)]
     lines.append(f"  records    {path}")
     return "\n".join(lines)
-
-
-def _accuracy(result: Result) -> str:
-    shared = "none" if result.tacc_shared is None else f"{result.tacc_shared:.1f}"
-    return (
-        f"{result.tacc:.1f} %  (shared {shared}, personal {result.tacc_personal:.1f};"
-        f" worst client {result.tacc_worst_client:.1f})"
-    )
 
 
 def _measures(metrics: Metrics) -> str:

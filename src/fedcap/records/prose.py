@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from fedcap.words import plural
+
 if TYPE_CHECKING:
     from fedcap.records.result import Result
     from fedcap.records.run import Run
@@ -16,10 +18,10 @@ def describe_result(result: Result) -> str:
     """Return what a result says: rounds, clients, accuracy, who was removed."""
     attackers = [client.id for client in result.clients if client.malicious]
     of_them = f", {len(attackers)} of them malicious" if attackers else ""
-    heading = f"Result of {counted(result.rounds, 'round')} with {counted(len(result.clients), 'client')}"
+    heading = f"Result of {plural(result.rounds, 'round')} with {plural(len(result.clients), 'client')}"
     lines = [heading + of_them]
     figures = (result.tacc, result.tacc_shared, result.tacc_personal, result.tacc_worst_client)
-    lines.append(f"  accuracy   {_accuracy(*figures)}")
+    lines.append(f"  accuracy   {accuracy_line(*figures)}")
     if result.diverged:
         lines.append(f"  diverged   {DIVERGED}")
     if result.fpr is not None:
@@ -30,11 +32,11 @@ def describe_result(result: Result) -> str:
 def describe_run(run: Run) -> str:
     """Return what a run was, how far it is, how accurate its clients are, and who was removed."""
     settings, attackers = run.settings, run.provenance.malicious
-    clients = counted(len(run.provenance.clients), "client")
+    clients = plural(len(run.provenance.clients), "client")
     attack = f"{settings.attack.name}, {len(attackers)} of {clients} malicious" if attackers else "no attack"
-    played = counted(len(run.rounds), "round")
+    played = plural(len(run.rounds), "round")
     if run.result is None:
-        played = f"{len(run.rounds)} of {counted(settings.rounds, 'round')}, unfinished"
+        played = f"{len(run.rounds)} of {plural(settings.rounds, 'round')}, unfinished"
     parts = (settings.dataset_name, settings.method.name, attack, f"seed {settings.seed}", played)
     lines = [" · ".join(parts)]
     evaluated = run.evaluated
@@ -44,7 +46,7 @@ def describe_run(run: Run) -> str:
         found = evaluated.accuracy
         when = "" if evaluated is run.rounds[-1] else f" in round {evaluated.round}"
         figures = (found.best, found.shared, found.personal, found.worst_client)
-        lines.append(f"  accuracy   {_accuracy(*figures)}{when}")
+        lines.append(f"  accuracy   {accuracy_line(*figures)}{when}")
     if run.diverged:
         lines.append(f"  diverged   {DIVERGED}")
     if run.detects:
@@ -52,12 +54,8 @@ def describe_run(run: Run) -> str:
     return "\n".join([*lines, f"  records    {run.path}"])
 
 
-def counted(number: int, what: str) -> str:
-    """Return a number of things: "1 round", "2 rounds"."""
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def _accuracy(best: float, shared: float | None, personal: float, worst: float) -> str:
+def accuracy_line(best: float, shared: float | None, personal: float, worst: float) -> str:
+    """Return the four accuracies, in percent, as one line."""
     read = "none" if shared is None else f"{shared:.1f}"
     return f"{best:.1f} %  (shared {read}, personal {personal:.1f}; worst client {worst:.1f})"
 
@@ -65,5 +63,5 @@ def _accuracy(best: float, shared: float | None, personal: float, worst: float) 
 def _removed(removed: Collection[str], attackers: Collection[str]) -> str:
     caught = sum(client in removed for client in attackers)
     benign = len(removed) - caught
-    found = f"{caught} of {counted(len(attackers), 'attacker')} removed; " if attackers else ""
-    return f"{found}{'no honest client' if not benign else counted(benign, 'honest client')} removed"
+    found = f"{caught} of {plural(len(attackers), 'attacker')} removed; " if attackers else ""
+    return f"{found}{'no honest client' if not benign else plural(benign, 'honest client')} removed"

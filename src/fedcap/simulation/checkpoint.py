@@ -30,7 +30,7 @@ from fedcap.registry import InputError
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.preparation import Inputs
 from fedcap.simulation.setup import COMPUTES
-from fedcap.simulation.snapshot import About, pack, unpack
+from fedcap.simulation.snapshot import About, pack, read_checkpoint
 
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")
 
@@ -91,12 +91,7 @@ class Keeper:
         directory = self._directory
         if not directory.checkpoint.exists():
             return 0
-        try:
-            about, tensors = unpack(directory.checkpoint)
-        except InputError as error:
-            raise directory.damaged(CHECKPOINT, str(error)) from None
-        if about.course != self._course:
-            raise directory.damaged(CHECKPOINT, "is of another run")
+        about, tensors = read_checkpoint(directory, self._course)
         if about.layout != simulation.layout.digest():
             raise InputError(
                 f"{directory.path} cannot be resumed: this version lays out the network's weights otherwise"

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from fedcap.methods.server import Server
 from fedcap.records import CHECKPOINT, RESULT, RunDirectory
 from fedcap.registry import InputError
-from fedcap.simulation.snapshot import unpack
+from fedcap.simulation.snapshot import read_checkpoint
 from fedcap.simulation.store import ClientStore
 from fedcap.state import Tensors, owned, tensor_to_names
 
@@ -86,13 +86,8 @@ class OnDisk:
             if not (directory.path / RESULT).exists():
                 raise InputError(f"{directory.path} has no models yet: there is no {CHECKPOINT} in it")
             raise directory.damaged(CHECKPOINT, "is missing, and the models with it")
-        try:
-            about, _ = unpack(self._path)
-        except InputError as error:
-            raise directory.damaged(CHECKPOINT, str(error)) from None
         facts = directory.provenance()
-        if facts is not None and about.course != facts.course:
-            raise directory.damaged(CHECKPOINT, "is of another run")
+        read_checkpoint(directory, facts.course if facts else "")
 
     def layout(self) -> str:
         """Return the layout's digest as the checkpoint has it."""

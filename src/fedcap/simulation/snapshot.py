@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from fedcap.records import checksum
+from fedcap.records import CHECKPOINT, RunDirectory, checksum
 from fedcap.registry import InputError
 from fedcap.state import Tensors
 
@@ -50,6 +50,17 @@ def unpack(path: Path) -> tuple[About, dict[str, Tensor]]:
         raise InputError(f"is not a checkpoint: {' '.join(str(error).split())}") from None
     if not intact:
         raise InputError("is damaged: its checksum is another")
+    return about, tensors
+
+
+def read_checkpoint(directory: RunDirectory, course: str) -> tuple[About, dict[str, Tensor]]:
+    """Read the checkpoint of a run; one that is damaged or of another run is refused with what to do."""
+    try:
+        about, tensors = unpack(directory.checkpoint)
+    except InputError as error:
+        raise directory.damaged(CHECKPOINT, str(error)) from None
+    if about.course != course:
+        raise directory.damaged(CHECKPOINT, "is of another run")
     return about, tensors
 
 
