@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedcap import aggregators, attacks, detection, methods
+from fedcap.training import single_thread
 
 
 @pytest.fixture
@@ -28,3 +31,11 @@ def restored_registries(monkeypatch: pytest.MonkeyPatch) -> None:
         room.names()
         for table in ("_classes", "_aliases"):
             monkeypatch.setattr(room.registry, table, dict(getattr(room.registry, table)))
+
+
+@pytest.fixture
+def seeded_modules() -> Iterator[None]:
+    """Modules that the test builds are the same each time; the process's random state and threads stay."""
+    with torch.random.fork_rng(), single_thread():
+        torch.manual_seed(0)
+        yield

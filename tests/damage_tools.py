@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from run_tools import SMALL, call, copy
+from helpers import call
+from run_tools import SMALL, copy
 
 import fedcap
 from fedcap import records

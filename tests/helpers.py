@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable
-from itertools import count
 
+import pytest
 import torch
 from torch import Tensor, nn
+from training_tools import CLASSES, INPUTS
 
-from fedcap.methods.base import Method, Uploads
+from fedcap.cli import main
+from fedcap.methods.base import Dispatch, Method, Uploads
 from fedcap.methods.conclude import Conclusion, conclude
 from fedcap.records import Result, RoundRecord
-from fedcap.samples import Samples
-from fedcap.training import SGD, LocalClient, Network
+from fedcap.training import SGD
 
-INPUTS, CLASSES = 5, 3
 IN_ORDER = SGD(lr=0.2, epochs=2, batch_size=4, shuffle=False)
 STEPS = [slice(0, 4), slice(4, 8), slice(8, 12)] * 2
 """The mini-batches of twelve samples in that order."""
@@ -41,31 +40,18 @@ class Own(nn.Module):
         return self.classifier(torch.tanh(self.neck(self.body(x))))
 
 
-def samples_of(number: int, seed: int = 0) -> Samples:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(number, INPUTS, generator=generator)
-    return Samples(x, torch.randint(CLASSES, (number,), generator=generator))
-
-
-def client_of(build: Callable[[], nn.Module], samples: Samples, sgd: SGD) -> LocalClient:
-    generator = torch.Generator().manual_seed(0)
-    return LocalClient(samples, sgd, generator, (Network(build()) for _ in count()))
-
-
-def near(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-
-
 def without_times(result: Result) -> dict[str, object]:
     content = json.loads(result.to_json())
     return {key: value for key, value in content.items() if not key.startswith("seconds")}
 
 
-def end_round(method: Method, state: object, uploads: Uploads, **sent: object) -> Conclusion:
-    """End a round in which those who answered, and nobody else, took part."""
+def end_round(
+    method: Method, state: object, uploads: Uploads, dispatch: Dispatch | None = None
+) -> Conclusion:
+    """End a round; unless a dispatch is given, those who answered, and nobody else, took part."""
     memory = method.judge.start() if method.judge else {}
-    dispatch = sent.get("dispatch") or method.dispatch(state, uploads.ids, {})
-    return conclude(method, state, memory, dispatch, uploads)
+    sent = dispatch or method.dispatch(state, uploads.ids, {})
+    return conclude(method, state, memory, sent, uploads)
 
 
 class Killed(Exception):
@@ -87,3 +73,11 @@ class Killer:
 
     def finished(self, result: Result) -> None:
         pass
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Run a command; return its exit code and what it printed."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return int(stop.value.code or 0), captured.out, captured.err

@@ -11,11 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from safetensors.torch import load_file
-
-from fedcap.cli import main
 
 SMALL: dict[str, Any] = {
     "dataset": {"name": "digits", "clients": 6, "samples": 30},
@@ -82,11 +79,3 @@ def copy(run: Path, to: Path, *without: str) -> Path:
     """Copy a run's directory, without some of its files."""
     shutil.copytree(run, to, ignore=lambda *_: without)
     return to
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Run a command; return its exit code and what it printed."""
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from damage_tools import CONFIG_LINES, Damage, assert_told_or_right, check_result, damaged, two_runs
-from run_tools import SMALL, call, left_behind
+from helpers import call
+from run_tools import SMALL, left_behind
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 

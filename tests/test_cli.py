@@ -10,18 +10,11 @@ from pathlib import Path
 
 import click
 import pytest
+from helpers import call
 
-from fedcap.cli import main
 from fedcap.cli.errors import Interrupted, exit_code
 
 QUICK = ["--rounds", "2", "--workers", "1", "--set", "training.epochs=1"]
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err
 
 
 @pytest.fixture(autouse=True)

@@ -7,19 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import call
 from PIL import Image
 
-from fedcap.cli import main
 from fedcap.data import fetch
 
 pytestmark = pytest.mark.usefixtures("data_folder")
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err
 
 
 def write_handwritten(folder: Path) -> Path:

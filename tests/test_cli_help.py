@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from helpers import call
 
-from fedcap.cli import app, main
+from fedcap.cli import app
 from fedcap.words import plural
 
 QUICK = ["--rounds", "1", "--workers", "1", "--set", "training.epochs=1"]
@@ -36,13 +37,6 @@ LEAVES = [way for way in EVERY if way not in GROUPS]
 
 def words(way: tuple[str, ...]) -> str:
     return " ".join(("fedcap", *way))
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err
 
 
 @pytest.fixture(autouse=True)

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import Killed, Killer
+from helpers import Killed, Killer, call
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 import fedcap
-from fedcap.cli import main
 
 QUICK = {"rounds": 2, "training": {"lr": 0.1}, "workers": 1}
 
@@ -43,13 +42,6 @@ for name, part in (("all", raw), ("one", raw[:1])):
     with torch.no_grad():
         np.save(f"{sys.argv[3]}-{name}.npy", program(part).numpy())
 """
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err
 
 
 @pytest.fixture(scope="module")

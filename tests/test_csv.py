@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import call
 
 import fedcap
-from fedcap.cli import main
 from fedcap.data import Dataset
 from fedcap.records import read
 from fedcap.registry import InputError
@@ -42,13 +42,6 @@ def hospitals(path: Path, **form: str) -> str:
 
 def loaded(path: str | Path, /, **options: object) -> Dataset:
     return fedcap.Experiment(dataset={"name": str(path), **options}).source.load()
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err
 
 
 def test_named_columns_are_labels_and_clients_and_the_others_features(tmp_path: Path) -> None:

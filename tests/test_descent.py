@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import pytest
 import torch
-from helpers import near
 from torch import Tensor, nn
 from torch.nn import functional
 from training_tools import (
     CLASSES,
     Alone,
+    assert_near,
     batches_in_order,
     client_of,
     flat,
@@ -28,7 +27,7 @@ import fedcap
 from fedcap import methods
 from fedcap.methods.fedrod import balanced_softmax
 from fedcap.registry import InputError
-from fedcap.training import SGD, Bench, Descent, Job, Learner, Network, fit, single_thread
+from fedcap.training import SGD, Bench, Descent, Job, Learner, Network, fit
 
 OPTIONS = [
     {"momentum": 0.9},
@@ -38,11 +37,7 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _seeded_modules() -> Iterator[None]:
-    with torch.random.fork_rng(), single_thread():
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("seeded_modules")
 
 
 def optimiser(parameters: list[Tensor], lr: float, options: dict[str, float]) -> torch.optim.SGD:
@@ -111,7 +106,7 @@ def test_a_learner_follows_torch_over_epochs(build, options: dict[str, float]) -
     expected = oracle(module, batches, 0.1, options)
     learner = Learner(Network(copy.deepcopy(module)), flat(module))
     fit([learner], samples_of(20), SGD(0.1, 3, 5, shuffle=False, **options), seeded())
-    near(learner.weights, expected)
+    assert_near(learner.weights, expected)
     assert not torch.allclose(expected, oracle(module, batches, 0.1, {}), atol=1e-3)
 
 
@@ -122,7 +117,7 @@ def test_the_pull_towards_an_anchor_is_part_of_the_gradient(options: dict[str, f
     expected = oracle(module, batches_in_order(20, 5, 3, True), 0.1, options, anchor, 0.8)
     learner = Learner(Network(copy.deepcopy(module)), flat(module), flat(anchor), 0.8)
     fit([learner], samples_of(20), SGD(0.1, 3, 5, shuffle=False, **options), seeded())
-    near(learner.weights, expected)
+    assert_near(learner.weights, expected)
 
 
 def test_momentum_starts_from_rest_in_each_fit() -> None:
@@ -134,7 +129,7 @@ def test_momentum_starts_from_rest_in_each_fit() -> None:
     middle = copy.deepcopy(module)
     halfway = oracle(module, batches, 0.1, {"momentum": 0.9})
     nn.utils.vector_to_parameters(halfway, middle.parameters())
-    near(learner.weights, oracle(middle, batches, 0.1, {"momentum": 0.9}))
+    assert_near(learner.weights, oracle(middle, batches, 0.1, {"momentum": 0.9}))
 
 
 def test_both_learners_of_a_pair_have_a_momentum_of_their_own() -> None:
@@ -143,8 +138,8 @@ def test_both_learners_of_a_pair_have_a_momentum_of_their_own() -> None:
     options, batches = {"momentum": 0.9, "clip": 0.5}, batches_in_order(20, 5, 2, True)
     client = client_of(perceptron, samples_of(20), SGD(0.1, 2, 5, shuffle=False, **options))
     trained = methods.make("ditto", lambda_=0.8).train(client, flat(received)[None], {"personal": flat(own)})
-    near(trained.kept["personal"], oracle(own, batches, 0.1, options, received, 0.8))
-    near(trained.update, oracle(received, batches, 0.1, options) - flat(received))
+    assert_near(trained.kept["personal"], oracle(own, batches, 0.1, options, received, 0.8))
+    assert_near(trained.update, oracle(received, batches, 0.1, options) - flat(received))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -167,8 +162,8 @@ def test_fedrods_personal_head_has_the_options_too(options: dict[str, float]) ->
             steps.step()
     client = client_of(perceptron, samples, SGD(0.1, 2, 5, shuffle=False, **options))
     trained = methods.make("fedrod").train(client, received[None], {"personal": received, "head": first})
-    near(trained.kept["personal"], flat(module))
-    near(trained.kept["head"], flat(personal))
+    assert_near(trained.kept["personal"], flat(module))
+    assert_near(trained.kept["head"], flat(personal))
 
 
 def test_the_learning_rate_decays_over_rounds() -> None:

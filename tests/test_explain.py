@@ -6,21 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers import call
 
 import fedcap
-from fedcap.cli import main
 from fedcap.cli.explain import explanations, registries
 from fedcap.cli.settings import parse_setting
 from fedcap.records import overlay
 
 EVERYTHING = [(registry, name) for registry in registries().values() for name in registry.names()]
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err
 
 
 @pytest.mark.parametrize(("registry", "name"), EVERYTHING, ids=lambda part: getattr(part, "kind", part))

@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
-from helpers import IN_ORDER, client_of, end_round, near, perceptron, samples_of
+from helpers import IN_ORDER, end_round, perceptron
 from torch import Tensor, nn
 from torch.nn import functional
+from training_tools import assert_near, client_of, samples_of
 
 import fedcap
 from fedcap import methods
@@ -51,15 +52,15 @@ def test_a_fomo_client_weighs_on_the_last_fifth_and_trains_on_the_rest():
     positive = [max(weight, 0) for weight in weights]
     mixed = own + sum(p / (sum(positive) or 1) * (o - own) for p, o in zip(positive, others, strict=True))
     shared = method.shared(client_of(perceptron, samples, IN_ORDER), received, {"personal": own})
-    near(shared, mixed)
+    assert_near(shared, mixed)
 
     trained = method.train(client_of(perceptron, samples, IN_ORDER), received, {"personal": own})
-    near(trained.extra, torch.tensor(weights))
+    assert_near(trained.extra, torch.tensor(weights))
     client = client_of(perceptron, Samples(samples.x[:12], samples.y[:12]), IN_ORDER)
     learner = client.learner(mixed)
     client.fit(learner)
-    near(trained.kept["personal"], learner.weights)
-    near(trained.update, learner.weights - own)
+    assert_near(trained.kept["personal"], learner.weights)
+    assert_near(trained.update, learner.weights - own)
 
 
 def fomo_uploads(ids: list[int], updates: Tensor, extra: Tensor) -> Uploads:

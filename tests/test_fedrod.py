@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import CLASSES, IN_ORDER, INPUTS, STEPS, Own, client_of, near, perceptron, samples_of
+from helpers import IN_ORDER, STEPS, Own, perceptron
 from torch import Tensor, nn
 from torch.nn import functional
+from training_tools import CLASSES, INPUTS, assert_near, client_of, samples_of
 
 import fedcap
 from fedcap import methods
@@ -107,14 +108,14 @@ def test_fedrod_trains_generic_and_personal_head_as_written_out(build, head: str
     trained = method.train(client_of(build, samples, IN_ORDER), received[None], kept)
     by_hand = Network(module).weights
     head_by_hand = torch.cat([p.detach().flatten() for p in own.parameters()])
-    near(trained.update, by_hand - received)
-    near(trained.kept["personal"], by_hand)
-    near(trained.kept["head"], head_by_hand)
+    assert_near(trained.update, by_hand - received)
+    assert_near(trained.kept["personal"], by_hand)
+    assert_near(trained.kept["head"], head_by_hand)
 
     module.eval()
     with torch.no_grad():
         expected = tail(body(samples.x)) + own(body(samples.x))
-    near(method.personal_logits(Network(build()), trained.kept, samples.x), expected)
+    assert_near(method.personal_logits(Network(build()), trained.kept, samples.x), expected)
 
 
 def test_fedrod_keeps_a_head_that_starts_as_the_generic_one():
@@ -123,7 +124,7 @@ def test_fedrod_keeps_a_head_that_starts_as_the_generic_one():
     assert torch.equal(first["personal"], network.weights)
     assert torch.equal(first["head"], network.weights[network.layout.last_layer])
     answers = methods.make("fedrod").personal_logits(Network(perceptron()), first, torch.ones(2, INPUTS))
-    near(answers, 2 * network.logits(network.weights.clone(), torch.ones(2, INPUTS)))
+    assert_near(answers, 2 * network.logits(network.weights.clone(), torch.ones(2, INPUTS)))
 
 
 @pytest.mark.parametrize(

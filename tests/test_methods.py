@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Killed, Killer, end_round, near, without_times
+from helpers import Killed, Killer, end_round, without_times
 from torch import nn
+from training_tools import assert_near
 
 import fedcap
 from fedcap import methods
@@ -79,7 +80,7 @@ def test_a_rule_that_withstands_fewer_than_are_assumed_says_so_and_a_mean_promis
 def test_a_round_too_small_for_the_rule_takes_the_median_and_says_so():
     uploads = Uploads(torch.arange(2), torch.randn(2, 3), torch.ones(2), malicious=0)
     step, notes = combine(make_rule("krum"), uploads)
-    near(step, uploads.updates.mean(dim=0))
+    assert_near(step, uploads.updates.mean(dim=0))
     assert notes == ["2 rows are too few for Krum: median used"]
     step, notes = combine(make_rule("krum"), uploads.only(torch.zeros(2, dtype=torch.bool)))
     assert step is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -25,14 +25,9 @@ from training_tools import (
 )
 
 from fedcap.methods import make
-from fedcap.training import SGD, single_thread
+from fedcap.training import SGD
 
-
-@pytest.fixture(autouse=True)
-def _seeded_modules() -> Iterator[None]:
-    with torch.random.fork_rng(), single_thread():
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("seeded_modules")
 
 
 @pytest.mark.parametrize("build", [perceptron, with_batch_norm])

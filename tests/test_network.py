@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -25,14 +25,9 @@ from training_tools import (
     with_batch_norm,
 )
 
-from fedcap.training import SGD, Layout, Learner, Network, fit, fresh_network, single_thread
+from fedcap.training import SGD, Layout, Learner, Network, fit, fresh_network
 
-
-@pytest.fixture(autouse=True)
-def _seeded_modules() -> Iterator[None]:
-    with torch.random.fork_rng(), single_thread():
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("seeded_modules")
 
 
 class Tied(nn.Module):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_tools import SMALL, call
+from helpers import call
+from run_tools import SMALL
 
 import fedcap
 from fedcap.records import NewDirectory

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import Killed, Killer
-from run_tools import SMALL, assert_same, call, copy, killed, left_behind
+from helpers import Killed, Killer, call
+from run_tools import SMALL, assert_same, copy, killed, left_behind
 
 import fedcap
 from fedcap import records
