@@ -1,0 +1,89 @@
+"""What a table or a figure of the paper is made of: entries, each read off one kind of run.
+
+An entry stands in a row and a column of a panel, which is one table, mostly of one data set. Entries that are
+read off the same run, such as accuracy and detection, share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fedcap.experiments.paper.measures import MEASURES, Measure
+from fedcap.experiments.paper.setups import SCALARS, Method
+from fedcap.registry import InputError, nearest
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One figure: the run that it is read off, what is read, and what the paper prints."""
+
+    dataset: str
+    row: str
+    column: str
+    method: Method
+    attack: str
+    read: str = "tacc"
+    """Which measure is read."""
+    published: float | None = None
+    panel: str = ""
+    """The heading of its table; the data set if empty."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """Settings besides data set, method, attack, rounds and seed; over the data set's."""
+
+    @property
+    def heading(self) -> str:
+        """The heading of its table."""
+        return self.panel or self.dataset
+
+    @property
+    def measure(self) -> Measure:
+        """What is read off the run."""
+        return MEASURES[self.read]
+
+    def settings(self, rounds: int | None = None) -> dict[str, Any]:
+        """Return the settings of the run, but for the seed; rounds are the data set's unless given."""
+        others = {**SCALARS.get(self.dataset, {}), **self.others}
+        named = {"dataset": self.dataset, "method": dict(self.method), "attack": self.attack}
+        return named | others | ({} if rounds is None else {"rounds": rounds})
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or a figure of the paper, or one of our own."""
+
+    name: str
+    title: str
+    entries: Sequence[Entry]
+    drawn: str | None = None
+    """How its picture is drawn, if it has one: a name of `pictures.DRAW`."""
+    notes: Sequence[str] = ()
+
+    def only(
+        self, dataset: str | None = None, column: str | None = None, attack: str | None = None
+    ) -> Item:
+        """Return the item with these entries alone; if there are none, tell which ones there are."""
+        kept = self.entries
+        for what, wanted in (("dataset", dataset), ("column", column), ("attack", attack)):
+            if wanted is None:
+                continue
+            known = list(dict.fromkeys(str(getattr(entry, what)) for entry in kept))
+            chosen = next((name for name in known if name.lower() == wanted.lower()), None)
+            if chosen is None:
+                raise InputError(f"{self.name} has no {what} {wanted!r}: {nearest(wanted, known)}")
+            kept = [entry for entry in kept if getattr(entry, what) == chosen]
+        return replace(self, entries=tuple(kept))
+
+    @property
+    def panels(self) -> Mapping[str, Sequence[Entry]]:
+        """The entries by the headings of their tables."""
+        found: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.heading, []).append(entry)
+        return found
+
+    @property
+    def datasets(self) -> list[str]:
+        """The data sets, in order."""
+        return list(dict.fromkeys(entry.dataset for entry in self.entries))

@@ -1,0 +1,123 @@
+"""The paper's figures, as entries: which runs and what is read off them. It prints none of their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedcap.experiments.paper import setups
+from fedcap.experiments.paper.columns import (
+    FEDCAP,
+    FEDFOMO,
+    PERSONAL,
+    ROBUST,
+    Columns,
+    always,
+    crossed,
+    with_stand_ins,
+)
+from fedcap.experiments.paper.entry import Entry, Item
+from fedcap.experiments.paper.setups import RULES, SET_UP_OF, STRONG
+
+IMAGES = ("cifar10", "emnist")
+DISTANT = 1e30
+"""A limit of the norm test that nobody passes: lengths are measured, and nobody is removed."""
+
+
+def personal_limits() -> Item:
+    """Personalised methods without attack."""
+    personal = dict.fromkeys(PERSONAL, "tacc_personal")
+    entries = list(crossed(with_stand_ins(IMAGES), ("none",), PERSONAL, personal))
+    return Item("personal-limits", "Limits of personalised methods", entries, "bars")
+
+
+def robust_limits() -> Item:
+    """The global model of robust methods under two attacks."""
+    columns: Columns = {
+        "FedAvg": ROBUST["Mean"],
+        "FLTrust": ROBUST["FLTrust"],
+        "Krum": always(setups.fedavg("krum")),
+        **{name: ROBUST[name] for name in ("Median", "Trim.", "ClusteredFL")},
+    }
+    attacks = ("sign-flipping", "model-replacement")
+    entries = list(crossed(["cifar10"], attacks, columns, dict.fromkeys(columns, "tacc_shared")))
+    return Item("robust-limits", "Limits of robust methods: the global model", entries, "bars")
+
+
+def norms() -> Item:
+    """The lengths of updates under FedAvg."""
+    method = {**setups.fedavg("mean"), "detectors": [{"name": "norm", "limit": DISTANT}]}
+    attacks = ("sign-flipping", "model-replacement")
+    entries = list(crossed(["cifar10"], attacks, {"FedAvg": always(method)}, {}))
+    return Item("norms", "Lengths of malicious updates under FedAvg", entries, "norms")
+
+
+def baselines() -> Item:
+    """Personalised methods without attack and under three."""
+    local: Columns = {"Local": always({"name": "local"}), "FedAvg": ROBUST["Mean"]}
+    attacks = ("none", "label-flipping", "sign-flipping", "model-replacement")
+    reads = {"FedAvg": "tacc_shared", "FedAvg-FT": "tacc_personal"}
+    columns = {**local, **PERSONAL, **FEDFOMO, **FEDCAP}
+    entries = list(crossed(with_stand_ins(), attacks, columns, reads))
+    return Item("baselines", "FedCAP beside personalised methods", entries, "bars")
+
+
+def ditto_rules() -> Item:
+    """Ditto with a rule on the server."""
+
+    def ruled(rule: str) -> Columns:
+        name = next(name for name, known in RULES.items() if known == rule)
+        return {f"Ditto + {name}": lambda dataset, attack: setups.ditto(dataset, attack, rule)}
+
+    columns = {
+        "Ditto": PERSONAL["Ditto"],
+        **ruled("median"),
+        **ruled("trimmed-mean"),
+        **ruled("clustered"),
+        **FEDCAP,
+    }
+    entries = list(crossed(with_stand_ins(IMAGES), STRONG, columns, {}))
+    return Item("ditto-rules", "Rules with Ditto", entries, "curves")
+
+
+def sweep(option: str, title: str) -> Item:
+    """One option of FedCAP, the others as in the paper's cell, without attack and under IPM."""
+    entries = [
+        Entry(dataset, f"{value:g}", attack, setups.fedcap(dataset, attack, **{option: value}), attack)
+        for dataset in with_stand_ins()
+        for value in setups.SWEEPS[option][SET_UP_OF.get(dataset, dataset)]
+        for attack in ("none", "ipm")
+    ]
+    return Item(option.rstrip("_"), title, entries, "sweep")
+
+
+def malicious_share() -> Item:
+    """Robust methods as there are more attackers."""
+    columns = {**ROBUST, "Ditto": PERSONAL["Ditto"], **FEDCAP}
+    entries = [
+        replace(entry, row=f"{share:g}", panel=f"{entry.dataset}, {entry.attack}", others={"malicious": share})
+        for entry in crossed(
+            with_stand_ins(IMAGES), STRONG, columns, dict.fromkeys(ROBUST, "tacc_personal")
+        )
+        for share in setups.SHARES
+    ]
+    return Item("malicious-share", "The share of malicious clients", entries, "sweep")
+
+
+def sharing() -> Item:
+    """CIFAR-10 with classes dealt in blocks of clients alike, and at random."""
+    names = ("FedAvg-FT", "Ditto", "FedCAP")
+    columns = {name: {**PERSONAL, **FEDCAP}[name] for name in names}
+    entries = [
+        replace(
+            entry,
+            row=entry.column,
+            column=f"{way}, {reading}",
+            read=f"tacc_{reading}",
+            panel=f"cifar10, {entry.attack}",
+            others={"dataset": {"name": "cifar10", "partition": {"name": "pathological", "sharing": way}}},
+        )
+        for entry in crossed(["cifar10"], ("none", "ipm"), columns, {})
+        for way in ("blocks", "random")
+        for reading in ("shared", "personal")
+    ]
+    return Item("sharing", "CIFAR-10's classes dealt in blocks, and at random", entries)

@@ -1,0 +1,58 @@
+"""Finished runs, found again by what was planned: neither their data nor their directories are needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from fedcap.experiments.cells import Cell
+from fedcap.experiments.paper.entry import Entry
+from fedcap.records import Outcome, settings_key
+from fedcap.simulation import Experiment
+
+
+@cache
+def _resolved(planned: str) -> Mapping[str, Any]:
+    return Experiment(**json.loads(planned)).settings()
+
+
+_PLAIN = ("rounds", "malicious", "assumed", "eval_every")
+"""Settings on which no other depends: they can be laid over resolved ones, which are made once for all."""
+
+
+def resolved(entry: Entry, rounds: int | None = None) -> dict[str, Any]:
+    """Return every setting of an entry's run, with seed 0."""
+    given = entry.settings(rounds)
+    over = {key: given.pop(key) for key in _PLAIN if key in given}
+    return {**_resolved(json.dumps(given, sort_keys=True)), **over}
+
+
+def cells(entries: Iterable[Entry], seeds: Sequence[int], rounds: int | None = None) -> list[Cell]:
+    """Return the runs that entries need, each once, seed by seed."""
+    found: dict[str, Cell] = {}
+    for seed in seeds:
+        for entry in entries:
+            key = settings_key({**resolved(entry, rounds), "seed": seed})
+            if key not in found:
+                place = {"dataset": entry.dataset, "method": entry.column, "attack": entry.attack}
+                experiment = Experiment(**entry.settings(rounds), seed=seed)
+                found[key] = Cell({**place, "seed": str(seed)}, experiment)
+    return list(found.values())
+
+
+class Recorded:
+    """Outcomes by what they were planned as."""
+
+    def __init__(self, outcomes: Iterable[Outcome]) -> None:
+        self._by_plan: dict[str, dict[int, Outcome]] = {}
+        for outcome in outcomes:
+            seed = int(outcome.settings["seed"])
+            plan = settings_key({**outcome.settings, "seed": 0})
+            self._by_plan.setdefault(plan, {})[seed] = outcome
+
+    def of(self, entry: Entry, rounds: int | None = None) -> Mapping[int, Outcome]:
+        """Return the outcomes of an entry's runs by seed."""
+        found = self._by_plan.get(settings_key(resolved(entry, rounds)), {})
+        return dict(sorted(found.items()))
