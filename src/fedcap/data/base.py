@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -150,6 +150,12 @@ class Source(ABC):
     def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of an experiment on this data, given the data set's options."""
         return dict(cls.defaults)
+
+    @classmethod
+    def usual_partition(cls) -> str | dict[str, Any] | None:
+        """Return how it is dealt out unless the user says otherwise; none if that depends on the data."""
+        partition: Any = cls.__dataclass_fields__["partition"]
+        return partition.default if partition.default_factory is MISSING else partition.default_factory()  # type: ignore[no-any-return]
 
     def settings(self) -> dict[str, Any]:
         """Return its options as plain values, from which it can be made again."""

@@ -103,7 +103,7 @@ class Setup(BaseModel):
     @property
     def _partition_choice(self) -> dict[str, Any]:
         """The partition's name and options; options without a name are for the data set's default one."""
-        chosen, usual = self.source.partition, type(self.source).partition
+        chosen, usual = self.source.partition, self.source.usual_partition()
         if isinstance(chosen, Mapping) and "name" not in chosen and usual is not None:
             return {**as_table(usual, "partition"), **chosen}
         return as_table(chosen, "partition")
