@@ -22,6 +22,7 @@ from fedcap.data.files import content_hash, missing
 from fedcap.data.scaling import Scaling
 from fedcap.registry import InputError, Registry
 from fedcap.samples import Samples
+from fedcap.words import plural
 
 Count = Annotated[int, Field(ge=2)] | None
 Amount = Annotated[int, Field(ge=2)] | Literal["all"]
@@ -97,6 +98,24 @@ class FederatedData:
     def shape(self) -> tuple[int, ...]:
         """The shape of one input."""
         return tuple(self.train[0].x.shape[1:])
+
+    def holding_out(self, share: float) -> FederatedData:
+        """Return the data with a share of each client's training samples in the place of its test samples.
+
+        It is at least one sample. The test samples are gone.
+        """
+        counts = [max(1, round(share * len(part))) for part in self.train]
+        for name, part, count in zip(self.names, self.train, counts, strict=True):
+            if count >= len(part):
+                raise InputError(
+                    f"client {name!r} has {plural(len(part), 'training sample')}: too few to hold out {share:g}"
+                    " of them; give it more samples, or set holdout to less"
+                )
+        parts = [
+            (Samples(part.x[:-count], part.y[:-count]), Samples(part.x[-count:], part.y[-count:]))
+            for part, count in zip(self.train, counts, strict=True)
+        ]
+        return replace(self, train=[train for train, _ in parts], test=[held for _, held in parts])
 
     def standardised(self) -> FederatedData:
         """Return the data with every client's inputs standardised by its own training part.
