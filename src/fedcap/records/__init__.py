@@ -12,11 +12,13 @@ from fedcap.records.directory import (
     PROVENANCE,
     RESULT,
     ROUNDS,
+    BusyError,
     NewDirectory,
     RunDirectory,
 )
 from fedcap.records.mass_removal import mass_removal, nobody_left
 from fedcap.records.metrics import Measures, Metrics
+from fedcap.records.outcome import ClientOutcome, Curve, Norms, Outcome, percentile, settings_key
 from fedcap.records.provenance import Provenance, Shorter
 from fedcap.records.result import ClientResult, Removal, Result, removals, summarise
 from fedcap.records.rounds import (
@@ -50,12 +52,17 @@ __all__ = [
     "RESULT",
     "ROUNDS",
     "Accuracy",
+    "BusyError",
     "ClientAccuracy",
+    "ClientOutcome",
     "ClientResult",
+    "Curve",
     "Measures",
     "Metrics",
     "Named",
     "NewDirectory",
+    "Norms",
+    "Outcome",
     "Provenance",
     "Reading",
     "Realised",
@@ -83,10 +90,12 @@ __all__ = [
     "mass_removal",
     "nobody_left",
     "overlay",
+    "percentile",
     "read",
     "read_toml",
     "refusals",
     "removals",
+    "settings_key",
     "summarise",
     "summary_table",
     "to_toml",

@@ -34,6 +34,10 @@ LOCK = ".lock"
 T = TypeVar("T")
 
 
+class BusyError(InputError):
+    """Another process is running in the directory."""
+
+
 class RunDirectory:
     """Reads and writes the files of one run. Writing needs its lock: `with RunDirectory(path):`."""
 
@@ -54,7 +58,7 @@ class RunDirectory:
         except OSError as error:
             self._release()
             if isinstance(error, BlockingIOError):
-                raise InputError(
+                raise BusyError(
                     f"another process is running in {self.path}: wait for its end, or give another --out"
                 ) from None
             raise InputError(f"cannot write to {error.filename or self.path}: {error.strerror}") from None

@@ -1,0 +1,83 @@
+"""What every engine offers, and the one way in which all of them play a cell."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Sequence
+from typing import Protocol
+
+from fedcap.experiments.cells import Cell
+from fedcap.experiments.store import CellStore
+from fedcap.records import BusyError, Outcome, Result, RoundRecord
+from fedcap.registry import InputError, RunError
+from fedcap.simulation import Simulation, make_crew
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""What the system says when no cell could be written: the grid ends."""
+
+
+class Watcher(Protocol):
+    """Is told how far the cells of a grid are."""
+
+    def started(self, cell: Cell) -> None:
+        """Be told that a cell (re)starts."""
+
+    def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
+        """Be told of a round of a cell, and of its accuracy in percent if it was measured."""
+
+    def finished(self, cell: Cell, outcome: Outcome) -> None:
+        """Be told what a cell came to."""
+
+    def failed(self, cell: Cell, why: str) -> None:
+        """Be told, in a line, why a cell failed."""
+
+
+class Engine(Protocol):
+    """Plays the cells of a grid."""
+
+    def run(self, cells: Sequence[Cell], store: CellStore, watcher: Watcher) -> None:
+        """Play the cells that the store has no outcome of; a cell that fails is no error."""
+
+
+class _Telling:
+    """The observer of a run that tells a watcher."""
+
+    def __init__(self, cell: Cell, watcher: Watcher) -> None:
+        self._cell, self._watcher = cell, watcher
+
+    def started(self, simulation: Simulation) -> None:
+        """Tell that the cell starts."""
+        self._watcher.started(self._cell)
+
+    def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
+        """Tell of the round."""
+        accuracy = None if record.accuracy is None else record.accuracy.best
+        self._watcher.progressed(self._cell, record.round, accuracy)
+
+    def finished(self, result: Result) -> None:
+        """Do nothing: the watcher is told the outcome, once it is written down."""
+
+
+def play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
+    """Play a cell in this process, on one thread, and write down its outcome, or why it failed.
+
+    Return whether it was played: not if another process is at it. A cell that was begun goes on. `RunError`
+    is raised only if nothing more can be written.
+    """
+    try:
+        with make_crew(1) as crew:
+            cell.experiment.run(store.directory(cell), crew, [_Telling(cell, watcher)])
+        outcome = store.save(cell)
+    except BusyError:
+        return False
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise RunError(f"cannot write to {store.root}: {error.strerror}") from error
+        why = str(error) if isinstance(error, InputError | RunError) else f"{type(error).__name__}: {error}"
+        why = " ".join(why.split())
+        store.fail(cell, why, traceback.format_exc(), anew=isinstance(error, InputError))
+        watcher.failed(cell, why)
+        return True
+    watcher.finished(cell, outcome)
+    return True
