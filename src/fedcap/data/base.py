@@ -108,8 +108,8 @@ class FederatedData:
         for name, part, count in zip(self.names, self.train, counts, strict=True):
             if count >= len(part):
                 raise InputError(
-                    f"client {name!r} has {plural(len(part), 'training sample')}: too few to hold out {share:g}"
-                    " of them; give it more samples, or set holdout to less"
+                    f"client {name!r} has {plural(len(part), 'training sample')}: too few to hold out"
+                    f" {share:g} of them; give it more samples, or set holdout to less"
                 )
         parts = [
             (Samples(part.x[:-count], part.y[:-count]), Samples(part.x[-count:], part.y[-count:]))
