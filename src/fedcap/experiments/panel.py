@@ -39,7 +39,13 @@ class Estimate:
         values = [float(getattr(run, figure)) for run in having.values()]
         if not values:
             return None
-        return cls(fmean(values), half_width(values), tuple(having), *_marks(having.values()))
+        return cls(
+            fmean(values),
+            half_width(values),
+            tuple(having),
+            diverged=_diverged(having.values()),
+            stopped=_stopped(having.values()),
+        )
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,8 @@ class Difference:
     """By how much a method's figure is above another's, over the seeds that both have."""
 
     mean: float
-    low: float | None
-    high: float | None
-    """The ends of the 95 % bootstrap interval; one seed has none."""
+    interval: tuple[float, float] | None
+    """The 95 % bootstrap interval; one seed has none."""
     seeds: tuple[str, ...]
     p: float
     p_holm: float
@@ -129,11 +134,12 @@ class Panel:
         return {
             attack: Difference(
                 fmean(gap),
-                *(bootstrap_interval(gap) or (None, None)),
+                bootstrap_interval(gap),
                 tuple(pairs[attack]),
                 p_values[attack],
                 adjusted[attack],
-                *_marks(chain.from_iterable(pairs[attack].values())),
+                diverged=_diverged(chain.from_iterable(pairs[attack].values())),
+                stopped=_stopped(chain.from_iterable(pairs[attack].values())),
             )
             for attack, gap in gaps.items()
         }
@@ -179,7 +185,9 @@ def _panel(shared: tuple[tuple[str, str], ...], cells: Sequence[Cell], found: Fo
     )
 
 
-def _marks(runs: Iterable[Outcome]) -> tuple[int, int]:
-    """Return how many runs diverged, and how many stopped with nobody left."""
-    all_runs = list(runs)
-    return sum(run.diverged for run in all_runs), sum(run.stopped is not None for run in all_runs)
+def _diverged(runs: Iterable[Outcome]) -> int:
+    return sum(run.diverged for run in runs)
+
+
+def _stopped(runs: Iterable[Outcome]) -> int:
+    return sum(run.stopped is not None for run in runs)

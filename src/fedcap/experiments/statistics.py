@@ -72,7 +72,8 @@ def _drawn_resamples(values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
 def _means(values: Sequence[float], chosen: np.ndarray) -> np.ndarray:
     """Return means of the chosen values, taken as distances from the first, so that equal ones stay equal."""
     first = values[0]
-    return first + (np.asarray(values, dtype=float) - first)[chosen].mean(axis=1)
+    means: np.ndarray = first + (np.asarray(values, dtype=float) - first)[chosen].mean(axis=1)
+    return means
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:

@@ -28,7 +28,7 @@ _WRITTEN = {
     "‡": r"\ddag{}",
     "\n": " ",
 }
-"""How LaTeX writes what it would otherwise read as a command; brackets, since they may follow a line's end."""
+"""How LaTeX writes what it would read as a command; a bracket is one after the end of a line."""
 
 
 def escaped(text: str) -> str:
@@ -39,7 +39,7 @@ def escaped(text: str) -> str:
 def latex(
     columns: Sequence[str], lines: Sequence[Sequence[str]], title: str = "", notes: Sequence[str] = ()
 ) -> str:
-    r"""Return a LaTeX table for a document that has \usepackage{booktabs}: first column left, others right."""
+    """Return a LaTeX table: first column left, others right; the document needs the package booktabs."""
     content = [" & ".join(map(escaped, cells)) + r" \\" for cells in [columns, *lines]]
     return "\n".join(
         [
