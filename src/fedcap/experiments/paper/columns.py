@@ -44,7 +44,9 @@ def with_stand_ins(datasets: Iterable[str] = setups.DATASETS) -> Iterator[str]:
             yield STAND_IN[dataset]
 
 
-def printed(figures: Figures, columns: Sequence[str], entry: Entry, column: str | None = None) -> float | None:
+def printed(
+    figures: Figures, columns: Sequence[str], entry: Entry, column: str | None = None
+) -> float | None:
     """Return what the paper prints for an entry; for a stand-in, the figure of the data set it replaces."""
     name = column or ("FedCAP" if entry.column == ONE_SETTING else entry.column)
     values = figures.get((SET_UP_OF.get(entry.dataset, entry.dataset), entry.attack))

@@ -38,6 +38,16 @@ class Entry:
         return self.panel or self.dataset
 
     @property
+    def label(self) -> str:
+        """The method, its rule and its options, as a line of progress calls them."""
+        options = {key: value for key, value in self.method.items() if key not in ("name", "rule")}
+        rule = self.method.get("rule", "")
+        if isinstance(rule, Mapping):
+            rule = f"{rule['name']}({rule['rule']})"
+        said = " ".join(f"{key.rstrip('_')}={value}" for key, value in options.items())
+        return " ".join(filter(None, ("+".join(filter(None, (self.method["name"], rule))), said)))
+
+    @property
     def measure(self) -> Measure:
         """What is read off the run."""
         return MEASURES[self.read]
@@ -60,9 +70,7 @@ class Item:
     """How its picture is drawn, if it has one: a name of `pictures.DRAW`."""
     notes: Sequence[str] = ()
 
-    def only(
-        self, dataset: str | None = None, column: str | None = None, attack: str | None = None
-    ) -> Item:
+    def only(self, dataset: str | None = None, column: str | None = None, attack: str | None = None) -> Item:
         """Return the item with these entries alone; if there are none, tell which ones there are."""
         kept = self.entries
         for what, wanted in (("dataset", dataset), ("column", column), ("attack", attack)):

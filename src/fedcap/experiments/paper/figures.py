@@ -94,10 +94,10 @@ def malicious_share() -> Item:
     """Robust methods as there are more attackers."""
     columns = {**ROBUST, "Ditto": PERSONAL["Ditto"], **FEDCAP}
     entries = [
-        replace(entry, row=f"{share:g}", panel=f"{entry.dataset}, {entry.attack}", others={"malicious": share})
-        for entry in crossed(
-            with_stand_ins(IMAGES), STRONG, columns, dict.fromkeys(ROBUST, "tacc_personal")
+        replace(
+            entry, row=f"{share:g}", panel=f"{entry.dataset}, {entry.attack}", others={"malicious": share}
         )
+        for entry in crossed(with_stand_ins(IMAGES), STRONG, columns, dict.fromkeys(ROBUST, "tacc_personal"))
         for share in setups.SHARES
     ]
     return Item("malicious-share", "The share of malicious clients", entries, "sweep")

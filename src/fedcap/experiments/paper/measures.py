@@ -1,4 +1,4 @@
-"""What is read off a finished run, how it is written, and how near to the paper's figure counts as the same."""
+"""What is read off a finished run, how it is written, and how near to the paper's figure agrees."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ MEASURES: Mapping[str, Measure] = {
     "fpr": Measure("honest clients removed, %", lambda run: run.fpr, within=0.05),
     "fnr": Measure("attackers not removed, %", lambda run: run.fnr, within=0.05),
     "rounds_to_80": Measure("first round at 80 %", lambda run: run.rounds_to_80, digits=0, within=3),
-    "clients_minutes": Measure(
-        "minutes of all clients", lambda run: (run.seconds - run.seconds_server) / 60
-    ),
+    "clients_minutes": Measure("minutes of all clients", lambda run: (run.seconds - run.seconds_server) / 60),
     "server_seconds": Measure("seconds of the server", lambda run: run.seconds_server),
     "megabytes": Measure("MB a round, both ways", lambda run: run.bytes_per_round / 1e6, digits=0),
 }

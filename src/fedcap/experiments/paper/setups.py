@@ -1,7 +1,7 @@
 """The settings that the paper's cells were run with: data sets, and options by method, data set and attack.
 
-FedCAP's and Ditto's options were picked for each attack, which no defender can do. So every table has a second
-FedCAP column, whose options are the same under every attack: those of `simulation/presets.py`.
+FedCAP's and Ditto's options were picked for each attack, which no defender can do. So every table has a
+second FedCAP column, whose options are the same under every attack: those of `simulation/presets.py`.
 """
 
 from __future__ import annotations

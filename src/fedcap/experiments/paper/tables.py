@@ -41,9 +41,7 @@ def table_2() -> Item:
         wrapper, inner = column.rstrip(")").split("(")
         wrapped[column] = f"{wrapper.lower()}({RULES[inner]})"
     columns: Columns = {name: always(setups.fedavg(rule)) for name, rule in wrapped.items()}
-    found = crossed(
-        with_stand_ins(), ("lie", "ipm"), {**columns, **FEDCAP}, dict.fromkeys(columns, UPDATED)
-    )
+    found = crossed(with_stand_ins(), ("lie", "ipm"), {**columns, **FEDCAP}, dict.fromkeys(columns, UPDATED))
     entries = [
         replace(entry, published=printed(published.TABLE_2, published.TABLE_2_COLUMNS, entry))
         for entry in found

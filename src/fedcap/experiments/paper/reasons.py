@@ -1,0 +1,72 @@
+"""Why a figure of ours may differ from the paper's: short prose, shown only where the difference is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedcap.experiments.paper.show import Compared
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why figures differ, and for which."""
+
+    text: str
+    column: str = ""
+    """How the column's name begins."""
+    attacks: tuple[str, ...] = ()
+    """The attacks it holds for, all if none are named."""
+    holds: Callable[[Compared], bool] = lambda compared: True
+
+    def explains(self, compared: Compared) -> bool:
+        """Whether this is about such an entry."""
+        entry = compared.entry
+        named = not self.attacks or entry.attack in self.attacks
+        return entry.column.startswith(self.column) and named and self.holds(compared)
+
+
+def _higher(compared: Compared) -> bool:
+    return (compared.difference or 0) > 0
+
+
+REASONS = (
+    Reason(
+        "Ours diverged. A model of NaNs answers class 0 to everything and scores that class's share among the"
+        " honest clients' test samples, which depends on who is malicious, and so on the seed.",
+        holds=lambda compared: bool(compared.diverged),
+    ),
+    Reason(
+        "In the runs behind the published figures only the first tensor of each update is rescaled to the"
+        " length of the root's. Here all of it is, as FLTrust's paper defines, and its step stays short.",
+        "FLTrust",
+        holds=_higher,
+    ),
+    Reason(
+        "In the runs behind the published figures the buckets are the same in every round, and the inner rule"
+        " is told half as many attackers. Here buckets are drawn anew and the rule is told all of them.",
+        "Bucketing",
+    ),
+    Reason(
+        "In the runs behind the published figures FedFomo's weighting on the client is never called: what was"
+        " measured is local training on 80 % of the data.",
+        "FedFomo",
+    ),
+    Reason(
+        "The row cannot be right as printed: with FPR 0, DAcc 80 means that 20 of 30 attackers were missed,"
+        " an FNR of 66.67.",
+        attacks=("sign-flipping",),
+        holds=lambda compared: compared.entry.dataset == "emnist" and compared.entry.read == "fnr",
+    ),
+    Reason(
+        "The attack is searched to its exact maximum here; in the runs behind the published figures the"
+        " search stops at a coarse step, some per cent short of it.",
+        attacks=("min-max", "min-sum"),
+        holds=lambda compared: not _higher(compared),
+    ),
+)
+
+
+def reason(compared: Compared) -> str:
+    """Return why a figure differs; empty if nothing is known."""
+    return next((each.text for each in REASONS if each.explains(compared)), "")
