@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedcap.choices import spelling
 from fedcap.experiments.paper.measures import MEASURES, Measure
 from fedcap.experiments.paper.setups import SCALARS, Method
 from fedcap.registry import InputError, nearest
@@ -37,15 +38,20 @@ class Entry:
         """The heading of its table."""
         return self.panel or self.dataset
 
-    @property
-    def label(self) -> str:
-        """The method, its rule and its options, as a line of progress calls them."""
-        options = {key: value for key, value in self.method.items() if key not in ("name", "rule")}
-        rule = self.method.get("rule", "")
-        if isinstance(rule, Mapping):
-            rule = f"{rule['name']}({rule['rule']})"
-        said = " ".join(f"{key.rstrip('_')}={value}" for key, value in options.items())
-        return " ".join(filter(None, ("+".join(filter(None, (self.method["name"], rule))), said)))
+    def place(self, seed: int) -> dict[str, str]:
+        """Return where its run stands: data set, method, rule, attack, seed, and other settings."""
+        own = {key: value for key, value in self.method.items() if key != "rule"}
+        others = {
+            key: spelling(value) for key, value in self.others.items() if key not in ("dataset", "attack")
+        }
+        usual = {
+            "dataset": spelling(self.others.get("dataset", self.dataset)),
+            "method": spelling(own),
+            "rule": spelling(self.method.get("rule", "")),
+            "attack": spelling(self.others.get("attack", self.attack)),
+            "seed": str(seed),
+        }
+        return usual | others
 
     @property
     def measure(self) -> Measure:

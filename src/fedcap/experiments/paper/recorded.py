@@ -36,9 +36,7 @@ def cells(entries: Iterable[Entry], seeds: Sequence[int], rounds: int | None = N
         for entry in entries:
             key = settings_key({**resolved(entry, rounds), "seed": seed})
             if key not in found:
-                place = {"dataset": entry.dataset, "method": entry.label, "attack": entry.attack}
-                experiment = Experiment(**entry.settings(rounds), seed=seed)
-                found[key] = Cell({**place, "seed": str(seed)}, experiment)
+                found[key] = Cell(entry.place(seed), Experiment(**entry.settings(rounds), seed=seed))
     return list(found.values())
 
 

@@ -174,8 +174,8 @@ def _picked(inside: Sequence[Compared]) -> str:
     gains = ["**mean**", "", *(fmean(float(row[at] or 0) for row in rows) for at in (2, 3)), None]
     columns = ("attack", "picked", "gain where picked", "gain on other seeds", "other seeds")
     note = (
-        "Picked: alpha, phi and lambda. Gain: points of accuracy above the data set's one setting, on the seed"
-        " that was picked on, and on average over the others."
+        "Picked: alpha, phi and lambda. Gain: points of accuracy above the data set's one setting, on the"
+        " seed that was picked on, and on average over the others."
     )
     return Table(columns, [*rows, gains], notes=[note]).markdown()
 

@@ -128,12 +128,8 @@ def fedfomo(dataset: str) -> Method:
 
 
 def fedavg(rule: str) -> Method:
-    """Return FedAvg with a rule: a registered one, or `bucketing(median)`, `gas(median)`."""
-    wrapper, _, inner = rule.rstrip(")").partition("(")
-    if not inner:
-        return {"name": "fedavg", "rule": rule}
-    options = {"bucketing": {"size": 2}, "gas": {"chunks": 1000}}[wrapper]
-    return {"name": "fedavg", "rule": {"name": wrapper, "rule": inner, **options}}
+    """Return FedAvg with a rule, such as `median` or `bucketing(median)`: of buckets of 2, or GAS of 1,000."""
+    return {"name": "fedavg", "rule": rule}
 
 
 def _set_up(dataset: str) -> str:

@@ -1,0 +1,138 @@
+"""The paper's figures, drawn from finished runs: bars, curves over the rounds, and curves over an option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from fedcap.experiments.paper.entry import Item
+from fedcap.experiments.paper.show import Compared, panels
+from fedcap.experiments.statistics import half_width
+from fedcap.records import Outcome
+
+Points = Mapping[int, float | None]
+"""Round → value."""
+
+
+def draw(item: Item, compared: Sequence[Compared], folder: Path, ending: str = "") -> list[Path]:
+    """Draw an item's pictures into a folder, and return the files; none if it has no picture or no runs.
+
+    `ending` is `.png`, `.pdf` or `.svg`; without it each is drawn in all three.
+    """
+    if item.drawn is None:
+        return []
+    found: list[Path] = []
+    for heading, inside in panels(compared).items():
+        where = folder / f"{item.name}-{heading.replace(', ', '-')}{ending}"
+        found += DRAW[item.drawn](f"{item.title}, {heading}", inside, where)
+    return found
+
+
+def _bars(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+    from fedcap.report.charts import draw_bars
+
+    rows = list(dict.fromkeys(each.entry.row for each in inside if each.runs))
+    series: dict[str, list[tuple[float, float | None] | None]] = {}
+    marks: dict[str, list[str]] = {}
+    for column, at in _by_column(inside).items():
+        means = [None if at[row].mean is None else (at[row].mean or 0.0, at[row].half) for row in rows]
+        series[column], marks[column] = means, ["†" if at[row].diverged else "" for row in rows]
+    labels = ["no attack" if row == "none" else row for row in rows]
+    return draw_bars(labels, series, path, title=title, marks=marks)
+
+
+def _sweep(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+    from fedcap.report.charts import draw_curves
+
+    rows = list(dict.fromkeys(each.entry.row for each in inside))
+    columns = {("no attack" if name == "none" else name): at for name, at in _by_column(inside).items()}
+    series = {name: [at[row].mean for row in rows] for name, at in columns.items()}
+    band = {name: [at[row].half for row in rows] for name, at in columns.items()}
+    what = (
+        title.rpartition(": ")[2].partition(",")[0].lower() if ": " in title else "share of malicious clients"
+    )
+    return draw_curves([float(row) for row in rows], series, path, what, band=band, title=title)
+
+
+def _curves(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+    return [
+        drawn
+        for row, at in _by_row(inside).items()
+        for drawn in _over_rounds(
+            f"{title}, {row}",
+            {column: [_accuracy(run) for run in each.runs.values()] for column, each in at.items()},
+            _with(path, row),
+        )
+    ]
+
+
+def _norms(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+    found: list[Path] = []
+    for row, at in _by_row(inside).items():
+        runs = [run.norms for each in at.values() for run in each.runs.values() if run.norms is not None]
+        series = {
+            "honest clients": [dict(zip(norms.rounds, norms.benign, strict=True)) for norms in runs],
+            "malicious clients": [dict(zip(norms.rounds, norms.malicious, strict=True)) for norms in runs],
+        }
+        if runs:
+            found += _over_rounds(
+                f"{title}, {row}", series, _with(path, row), "median length of updates", log=True
+            )
+    return found
+
+
+DRAW: Mapping[str, Callable[[str, Sequence[Compared], Path], list[Path]]] = {
+    "bars": _bars,
+    "sweep": _sweep,
+    "curves": _curves,
+    "norms": _norms,
+}
+
+
+def _over_rounds(
+    title: str,
+    series: Mapping[str, Sequence[Points]],
+    path: Path,
+    ylabel: str = "test accuracy, %",
+    log: bool = False,
+) -> list[Path]:
+    """Draw the mean over seeds of each series, round by round."""
+    from fedcap.report.charts import draw_curves
+
+    rounds = sorted({number for runs in series.values() for run in runs for number in run})
+    means: dict[str, list[float | None]] = {}
+    halves: dict[str, list[float | None]] = {}
+    for name, runs in series.items():
+        at = [[value for run in runs if (value := run.get(number)) is not None] for number in rounds]
+        means[name] = [fmean(values) if values else None for values in at]
+        halves[name] = [half_width(values) for values in at]
+    return draw_curves(rounds, means, path, "round", ylabel, band=halves, title=title, log=log)
+
+
+def _accuracy(run: Outcome) -> Points:
+    """Return the better reading in each round that was evaluated."""
+    curve = run.curve
+    pairs = zip(curve.rounds, curve.shared, curve.personal, strict=True)
+    return {number: max(shared or 0.0, personal) for number, shared, personal in pairs}
+
+
+def _by_column(inside: Sequence[Compared]) -> dict[str, dict[str, Compared]]:
+    """Return what is compared by column and row, columns with a finished run alone."""
+    found: dict[str, dict[str, Compared]] = {}
+    for each in inside:
+        found.setdefault(each.entry.column, {})[each.entry.row] = each
+    return {column: at for column, at in found.items() if any(each.runs for each in at.values())}
+
+
+def _by_row(inside: Sequence[Compared]) -> dict[str, dict[str, Compared]]:
+    """Return what is compared by row and column, where a run has finished."""
+    found: dict[str, dict[str, Compared]] = {}
+    for each in inside:
+        if each.runs:
+            found.setdefault(each.entry.row, {})[each.entry.column] = each
+    return found
+
+
+def _with(path: Path, row: str) -> Path:
+    return path.with_name(f"{path.stem}-{row}{path.suffix}")
