@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from fedcap.experiments.tables import (
     clients_table,
     detection_table,
     difference_table,
+    heading,
+    marks,
 )
 from fedcap.files import write_aside
 from fedcap.records import Table
@@ -104,6 +107,12 @@ class Comparison:
         write_aside(where / "tables.tex", self.latex())
         return [where / name for name in names]
 
+    def draw(self, folder: Path | str) -> list[Path]:
+        """Draw a map of methods × attacks for each panel, as PNG, PDF and SVG; return what was written."""
+        where = Path(folder)
+        where.mkdir(parents=True, exist_ok=True)
+        return [path for panel in self.panels for path in _draw_map(panel, self.figure, where)]
+
     def _tables(self, panel: Panel) -> list[Table]:
         made: list[Table | None] = [accuracy_table(panel, self.figure)]
         if self.against is not None and self.against in panel.methods and len(panel.methods) > 1:
@@ -132,6 +141,20 @@ class Comparison:
             }
             for attack in panel.columns
         ]
+
+
+def _draw_map(panel: Panel, figure: str, folder: Path) -> list[Path]:
+    from fedcap.report.charts import draw_map
+
+    lines = [[panel.estimate(method, attack, figure) for attack in panel.columns] for method in panel.methods]
+    return draw_map(
+        panel.methods,
+        [heading(attack) for attack in panel.columns],
+        [[None if one is None else (one.mean, one.half_width) for one in line] for line in lines],
+        folder / re.sub(r"[^\w.]+", "-", f"map-{panel.title}"),
+        f"{panel.title}: {FIGURES[figure]}, %",
+        [["" if one is None else marks(one, len(one.seeds)) for one in line] for line in lines],
+    )
 
 
 def _mean(found: Estimate | None) -> dict[str, Value]:

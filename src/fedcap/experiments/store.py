@@ -1,7 +1,7 @@
 """Where the cells of grids are kept: a run's directory for each, and apart from them the failures.
 
     root/cells/<name>/          the run's directory, with its outcome.json once it has finished
-    root/failed/<name>.json     why a cell failed
+    root/failed/<name>.json     why a cell failed; beside it, a run that was damaged and played anew
 
 A second folder, `results`, may hold outcomes as small files, `<name>.json`: those of a repository. A cell's
 name is the start of its digest, so grids that have cells in common share them.
@@ -10,6 +10,7 @@ name is the start of its digest, so grids that have cells in common share them.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -115,6 +116,15 @@ class CellStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         failure = Failure(cell.name, dict(cell.place), why, where, anew)
         write_aside(path, json.dumps(asdict(failure), indent=2, ensure_ascii=False))
+
+    def forget(self, cell: Cell) -> None:
+        """Let a cell that failed be tried again; a run that cannot go on is moved to the failures."""
+        failure, directory = self.failure(cell), self.directory(cell)
+        if failure is not None and failure.anew and directory.exists():
+            apart = self._failed(cell).with_suffix("")
+            shutil.rmtree(apart, ignore_errors=True)
+            directory.rename(apart)
+        self._failed(cell).unlink(missing_ok=True)
 
 
 def _read_outcome(path: Path) -> Outcome | None:

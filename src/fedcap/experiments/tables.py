@@ -147,7 +147,7 @@ def _mean(estimate: Estimate | None, seeds: int) -> str | None:
     if estimate is None:
         return None
     half = "" if estimate.half_width is None else f" ± {estimate.half_width:.1f}"
-    return f"{estimate.mean:.1f}{half}{_marks(estimate, len(estimate.seeds))}{_fewer(estimate, seeds)}"
+    return f"{estimate.mean:.1f}{half}{marks(estimate, len(estimate.seeds))}{_fewer(estimate, seeds)}"
 
 
 def _worst(worst: Worst | None, seeds: int) -> str | None:
@@ -164,15 +164,15 @@ def _difference(difference: Difference | None, seeds: int) -> str | None:
     if difference.interval is not None:
         interval = " [{}, {}]".format(*map(_signed, difference.interval))
     star = "*" if difference.p_holm < SIGNIFICANT else ""
-    marks = _marks(difference, 2 * len(difference.seeds))
-    return f"{_signed(difference.mean)}{interval}{star}{marks}{_fewer(difference, seeds)}"
+    behind = marks(difference, 2 * len(difference.seeds)) + _fewer(difference, seeds)
+    return f"{_signed(difference.mean)}{interval}{star}{behind}"
 
 
 def _signed(value: float) -> str:
     return f"{round(value, 1) + 0.0:+.1f}".replace("-", "−")
 
 
-def _marks(found: Estimate | Difference, runs: int) -> str:
+def marks(found: Estimate | Difference, runs: int) -> str:
     """Return † and ‡ if any of so many runs diverged or stopped, with how many unless all did."""
     marked = (("†", found.diverged), ("‡", found.stopped))
     return "".join(f" {mark}{count if count < runs else ''}" for mark, count in marked if count)

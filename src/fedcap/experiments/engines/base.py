@@ -66,6 +66,13 @@ def play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
     is raised only if nothing more can be written.
     """
     try:
+        return _play(cell, store, watcher)
+    except OSError as error:
+        raise RunError(f"cannot write to {store.root}: {error.strerror or error}") from error
+
+
+def _play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
+    try:
         with make_crew(1) as crew:
             cell.experiment.run(store.directory(cell), crew, [_Telling(cell, watcher)])
         outcome = store.save(cell)
@@ -73,11 +80,11 @@ def play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
         return False
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
-            raise RunError(f"cannot write to {store.root}: {error.strerror}") from error
-        why = str(error) if isinstance(error, InputError | RunError) else f"{type(error).__name__}: {error}"
-        why = " ".join(why.split())
+            raise
+        known = isinstance(error, InputError | RunError)
+        why = " ".join((str(error) if known else f"{type(error).__name__}: {error}").split())
         store.fail(cell, why, traceback.format_exc(), anew=isinstance(error, InputError))
         watcher.failed(cell, why)
-        return True
-    watcher.finished(cell, outcome)
+    else:
+        watcher.finished(cell, outcome)
     return True
