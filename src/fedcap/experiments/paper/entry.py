@@ -74,19 +74,22 @@ class Item:
     entries: Sequence[Entry]
     drawn: str | None = None
     """How its picture is drawn, if it has one: a name of `pictures.DRAW`."""
-    notes: Sequence[str] = ()
+    varied: str = ""
+    """What its rows are, if they are numbers."""
 
     def only(self, dataset: str | None = None, column: str | None = None, attack: str | None = None) -> Item:
-        """Return the item with these entries alone; if there are none, tell which ones there are."""
+        """Return the item with these entries alone; if there are none, tell which ones there are.
+
+        A column is named by what stands before its colon.
+        """
         kept = self.entries
         for what, wanted in (("dataset", dataset), ("column", column), ("attack", attack)):
             if wanted is None:
                 continue
-            known = list(dict.fromkeys(str(getattr(entry, what)) for entry in kept))
-            chosen = next((name for name in known if name.lower() == wanted.lower()), None)
-            if chosen is None:
-                raise InputError(f"{self.name} has no {what} {wanted!r}: {nearest(wanted, known)}")
-            kept = [entry for entry in kept if getattr(entry, what) == chosen]
+            names = [getattr(entry, what).partition(":")[0] for entry in kept]
+            if wanted.lower() not in map(str.lower, names):
+                raise InputError(f"{self.name} has no {what} {wanted!r}: {nearest(wanted, set(names))}")
+            kept = [entry for entry, name in zip(kept, names, strict=True) if name.lower() == wanted.lower()]
         return replace(self, entries=tuple(kept))
 
     @property

@@ -87,7 +87,7 @@ def sweep(option: str, title: str) -> Item:
         for value in setups.SWEEPS[option][SET_UP_OF.get(dataset, dataset)]
         for attack in ("none", "ipm")
     ]
-    return Item(option.rstrip("_"), title, entries, "sweep")
+    return Item(option.rstrip("_"), title, entries, "sweep", option.rstrip("_"))
 
 
 def malicious_share() -> Item:
@@ -100,7 +100,9 @@ def malicious_share() -> Item:
         for entry in crossed(with_stand_ins(IMAGES), STRONG, columns, dict.fromkeys(ROBUST, "tacc_personal"))
         for share in setups.SHARES
     ]
-    return Item("malicious-share", "The share of malicious clients", entries, "sweep")
+    return Item(
+        "malicious-share", "The share of malicious clients", entries, "sweep", "share of malicious clients"
+    )
 
 
 def sharing() -> Item:

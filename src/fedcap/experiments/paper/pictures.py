@@ -25,11 +25,11 @@ def draw(item: Item, compared: Sequence[Compared], folder: Path, ending: str = "
     found: list[Path] = []
     for heading, inside in panels(compared).items():
         where = folder / f"{item.name}-{heading.replace(', ', '-')}{ending}"
-        found += DRAW[item.drawn](f"{item.title}, {heading}", inside, where)
+        found += DRAW[item.drawn](item, heading, inside, where)
     return found
 
 
-def _bars(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+def _bars(item: Item, heading: str, inside: Sequence[Compared], path: Path) -> list[Path]:
     from fedcap.report.charts import draw_bars
 
     rows = list(dict.fromkeys(each.entry.row for each in inside if each.runs))
@@ -39,35 +39,34 @@ def _bars(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
         means = [None if at[row].mean is None else (at[row].mean or 0.0, at[row].half) for row in rows]
         series[column], marks[column] = means, ["†" if at[row].diverged else "" for row in rows]
     labels = ["no attack" if row == "none" else row for row in rows]
-    return draw_bars(labels, series, path, title=title, marks=marks)
+    return draw_bars(labels, series, path, title=_title(item, heading), marks=marks)
 
 
-def _sweep(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+def _sweep(item: Item, heading: str, inside: Sequence[Compared], path: Path) -> list[Path]:
     from fedcap.report.charts import draw_curves
 
     rows = list(dict.fromkeys(each.entry.row for each in inside))
     columns = {("no attack" if name == "none" else name): at for name, at in _by_column(inside).items()}
     series = {name: [at[row].mean for row in rows] for name, at in columns.items()}
     band = {name: [at[row].half for row in rows] for name, at in columns.items()}
-    what = (
-        title.rpartition(": ")[2].partition(",")[0].lower() if ": " in title else "share of malicious clients"
+    return draw_curves(
+        [float(row) for row in rows], series, path, item.varied, band=band, title=_title(item, heading)
     )
-    return draw_curves([float(row) for row in rows], series, path, what, band=band, title=title)
 
 
-def _curves(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+def _curves(item: Item, heading: str, inside: Sequence[Compared], path: Path) -> list[Path]:
     return [
         drawn
         for row, at in _by_row(inside).items()
         for drawn in _over_rounds(
-            f"{title}, {row}",
+            _title(item, heading, row),
             {column: [_accuracy(run) for run in each.runs.values()] for column, each in at.items()},
             _with(path, row),
         )
     ]
 
 
-def _norms(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+def _norms(item: Item, heading: str, inside: Sequence[Compared], path: Path) -> list[Path]:
     found: list[Path] = []
     for row, at in _by_row(inside).items():
         runs = [run.norms for each in at.values() for run in each.runs.values() if run.norms is not None]
@@ -77,12 +76,12 @@ def _norms(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
         }
         if runs:
             found += _over_rounds(
-                f"{title}, {row}", series, _with(path, row), "median length of updates", log=True
+                _title(item, heading, row), series, _with(path, row), "median length of updates", log=True
             )
     return found
 
 
-DRAW: Mapping[str, Callable[[str, Sequence[Compared], Path], list[Path]]] = {
+DRAW: Mapping[str, Callable[[Item, str, Sequence[Compared], Path], list[Path]]] = {
     "bars": _bars,
     "sweep": _sweep,
     "curves": _curves,
@@ -132,6 +131,10 @@ def _by_row(inside: Sequence[Compared]) -> dict[str, dict[str, Compared]]:
         if each.runs:
             found.setdefault(each.entry.row, {})[each.entry.column] = each
     return found
+
+
+def _title(item: Item, *more: str) -> str:
+    return ", ".join([item.title.partition(":")[0], *more])
 
 
 def _with(path: Path, row: str) -> Path:

@@ -8,7 +8,9 @@ from functools import cache
 from typing import Any
 
 from fedcap.experiments.cells import Cell
-from fedcap.experiments.paper.entry import Entry
+from fedcap.experiments.paper.entry import Entry, Item
+from fedcap.experiments.store import CellStore
+from fedcap.files import write_aside
 from fedcap.records import Outcome, settings_key
 from fedcap.simulation import Experiment
 
@@ -40,6 +42,24 @@ def cells(entries: Iterable[Entry], seeds: Sequence[int], rounds: int | None = N
     return list(found.values())
 
 
+def save_results(cells: Iterable[Cell], store: CellStore) -> int:
+    """Write the outcome of each finished cell into the folder of results, and return how many there are.
+
+    A run that finished before the folder was named has no file there yet.
+    """
+    assert store.results is not None
+    store.results.mkdir(parents=True, exist_ok=True)
+    finished = 0
+    for cell in cells:
+        outcome = store.outcome(cell)
+        if outcome is not None:
+            finished += 1
+            path = store.results / f"{cell.name}.json"
+            if not path.exists():
+                write_aside(path, outcome.to_json())
+    return finished
+
+
 class Recorded:
     """Outcomes by what they were planned as."""
 
@@ -54,3 +74,9 @@ class Recorded:
         """Return the outcomes of an entry's runs by seed."""
         found = self._by_plan.get(settings_key(resolved(entry, rounds)), {})
         return dict(sorted(found.items()))
+
+
+def progress(item: Item, recorded: Recorded, rounds: int | None = None) -> tuple[int, int]:
+    """Return how many of an item's runs have finished with at least one seed, and how many there are."""
+    plans = {settings_key(resolved(entry, rounds)): entry for entry in item.entries}
+    return sum(bool(recorded.of(entry, rounds)) for entry in plans.values()), len(plans)

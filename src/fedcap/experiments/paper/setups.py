@@ -128,7 +128,10 @@ def fedfomo(dataset: str) -> Method:
 
 
 def fedavg(rule: str) -> Method:
-    """Return FedAvg with a rule, such as `median` or `bucketing(median)`: of buckets of 2, or GAS of 1,000."""
+    """Return FedAvg with a rule, such as `median` or `bucketing(median)`.
+
+    Bucketing's size is 2 and GAS's number of sub-vectors 1,000 unless given, as the paper has them.
+    """
     return {"name": "fedavg", "rule": rule}
 
 

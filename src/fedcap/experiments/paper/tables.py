@@ -8,7 +8,6 @@ from fedcap.experiments.paper import published, setups
 from fedcap.experiments.paper.columns import (
     FEDCAP,
     FEDFOMO,
-    ONE_SETTING,
     PERSONAL,
     ROBUST,
     Columns,
@@ -57,9 +56,8 @@ def table_3() -> Item:
         for figure, read in reads.items():
             if entry.attack == "none" and read in ("dacc", "fnr"):
                 continue
-            column = f"{figure}, one setting" if entry.column == ONE_SETTING else figure
             value = printed(published.TABLE_3, published.TABLE_3_COLUMNS, entry, figure)
-            entries.append(replace(entry, column=column, read=read, published=value))
+            entries.append(replace(entry, column=f"{entry.column}: {figure}", read=read, published=value))
     return Item("table-3", "Table III: FedCAP's accuracy, and whom it removes", entries)
 
 
