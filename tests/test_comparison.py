@@ -165,6 +165,26 @@ def test_every_data_set_and_every_other_axis_has_tables_of_its_own() -> None:
     assert (row["rounds"], row["result_rounds"], row["tacc"]) == ("60", 30, 92.0)
 
 
+def test_options_of_a_method_that_vary_are_lines_and_those_of_an_attack_are_columns() -> None:
+    found = [
+        (cell("fedcap", "lie", 0, **{"method.alpha": alpha, "attack.z": z}), outcome(tacc))
+        for alpha, z, tacc in (("5", "1", 91.0), ("5", "2", 92.0), ("9", "1", 93.0), ("9", "2", 94.0))
+    ]
+    found += [
+        (cell("fedavg", "lie", 0, **{"method.alpha": "", "attack.z": "2"}), outcome(80.0)),
+        (cell("fedavg", "none", 0, **{"method.alpha": "", "attack.z": ""}), outcome(85.0)),
+    ]
+    assert lines(Comparison.of(found, against="fedavg"), "accuracy") == {
+        "fedcap (alpha 5)": row("fedcap (alpha 5)", "–", "91.0", "92.0", "91.0, lie (z 1)"),
+        "fedcap (alpha 9)": row("fedcap (alpha 9)", "–", "93.0", "94.0", "93.0, lie (z 1)"),
+        "fedavg": row("fedavg", "85.0", "–", "80.0", "≤ 80.0, lie (z 2)"),
+    }
+
+
+def row(*cells: str) -> dict[str, str]:
+    return dict(zip(("method", "no attack", "lie (z 1)", "lie (z 2)", "worst attack"), cells, strict=True))
+
+
 def test_whom_to_compare_with_is_named_or_fedcap_or_nobody() -> None:
     assert Comparison.of(SMALL).against == "fedcap"
     assert "fedcap" in lines(Comparison.of(SMALL, against="fedavg"), "difference to fedavg")

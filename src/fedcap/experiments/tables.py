@@ -116,8 +116,8 @@ def detection_table(panel: Panel) -> Table | None:
     if not rows:
         return None
     notes = [
-        "In percent, means over the runs that are there. DAcc: clients rightly kept or removed. FPR: honest "
-        "clients removed. FNR: attackers not removed. Rounds to removal: of the attackers that were removed.",
+        "Means over the runs that are there; the first three in percent. DAcc: clients rightly kept or removed. "
+        "FPR: honest clients removed. FNR: attackers not removed. Rounds to removal: of those removed.",
     ]
     return Table(["method", "attack", *DETECTION.values()], rows, f"{panel.title}: detection", notes)
 
