@@ -50,6 +50,7 @@ def test_one_seed_has_no_interval_and_the_table_says_so() -> None:
     assert lines(alone, "accuracy")["fedavg"]["lie"] == "90.0"
     assert "seed 0 alone, so there is no interval" in table(alone, "accuracy").notes[0]
     assert lines(alone, "difference")["fedavg"]["lie"] == "−6.5"
+    assert "One seed has neither an interval nor a p-value." in table(alone, "difference").notes
 
 
 def test_the_worst_attack_is_the_lowest_mean_and_no_attack_is_none() -> None:
@@ -66,9 +67,9 @@ def test_with_an_attack_missing_the_worst_is_an_upper_bound() -> None:
     shown = lines(made, "accuracy")["fedavg"]
     assert shown["ipm"] == "–"
     assert shown["worst attack"] == "≤ 92.0 ± 6.6, lie"
-    notes = table(made, "accuracy").notes
-    assert any("has not finished" in note for note in notes)
-    assert any("an attack is missing" in note for note in notes)
+    assert any("has not finished" in note for note in table(made, "accuracy").notes)
+    for about in ("accuracy", "worst off"):
+        assert any("≤ at most that" in note for note in table(made, about).notes)
 
 
 def test_a_method_of_which_nothing_has_finished_is_there_and_missing() -> None:
