@@ -7,28 +7,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcap.cli import paper_pages
 from fedcap.cli.app import App
-from fedcap.cli.output import AsJson, print_json, print_table
+from fedcap.cli.engines import Address, EngineName
+from fedcap.cli.errors import FAILED
+from fedcap.cli.output import AsJson, Quiet, print_json, print_table
+from fedcap.words import plural
 
 if TYPE_CHECKING:
+    from fedcap.experiments.paper.entry import Item
     from fedcap.experiments.paper.recorded import Recorded
 
 app = App("Run the paper's tables and figures, and show its figures beside ours.")
+app.command()(paper_pages.write)
+app.command()(paper_pages.pack)
 
 Name = Annotated[str, typer.Argument(help="A table or a figure: see fedcap paper list.")]
 Out = Annotated[Path, typer.Option(help="Where runs are kept.")]
-Results = Annotated[Path, typer.Option(help="A folder of outcomes, small files that a repository can keep.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds of each run. [default: the data set's]", min=1)]
 Dataset = Annotated[str | None, typer.Option(help="Only this data set.")]
 Column = Annotated[str | None, typer.Option(help="Only this column, such as FedCAP.")]
 Attack = Annotated[str | None, typer.Option(help="Only this attack, or none.")]
 
-RUNS, RESULTS = Path("fedcap-paper"), Path("results")
+RUNS, RESULTS = Path("fedcap-paper"), paper_pages.RESULTS
 
 
 @app.command("list")
 def list_(
-    out: Out = RUNS, results: Results = RESULTS, rounds: Rounds = None, as_json: AsJson = False
+    out: Out = RUNS, results: paper_pages.Results = RESULTS, rounds: Rounds = None, as_json: AsJson = False
 ) -> None:
     """List the tables and figures, and how many of their cells have finished."""
     from fedcap.experiments.paper.items import items
@@ -73,6 +79,66 @@ def list_(
 
 
 @app.command()
+def run(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Tables or figures.")],
+    dataset: Dataset = None,
+    column: Column = None,
+    attack: Attack = None,
+    seeds: Annotated[str, typer.Option(help="Seeds: 0-2,7.")] = "0",
+    rounds: Rounds = None,
+    out: Out = RUNS,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Write each outcome into this folder too, and count those there as done."),
+    ] = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at once. [default: one per core]")] = None,
+    nice: Annotated[bool, typer.Option("--nice", help="Leave the cores to others that want them.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try runs again that failed before.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would run and how long it may take, and stop.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the cells of tables and figures; those that are done are skipped.
+
+    The same command goes on where it was interrupted. Tables have runs in common, which are played once.
+    """
+    from fedcap.cli.compare import play_cells, print_plan, tell_failures
+    from fedcap.experiments.axes import seeds as parse_seeds
+    from fedcap.experiments.engines import make_engine
+    from fedcap.experiments.paper.items import item as find
+    from fedcap.experiments.paper.recorded import cells as cells_of
+    from fedcap.experiments.paper.recorded import save_results
+    from fedcap.experiments.plan import Plan
+    from fedcap.experiments.store import CellStore
+
+    chosen = [_here(find(name), dataset).only(None, column, _resolved(attack)) for name in names]
+    cells = cells_of([entry for item in chosen for entry in item.entries], parse_seeds(seeds), rounds)
+    store = CellStore(out, results)
+    if dry_run:
+        print_plan(Plan.of(cells, store), store, jobs, retry, as_json)
+        return
+    plan = play_cells(cells, store, make_engine(engine, jobs, nice, address), retry, quiet)
+    if results is not None:
+        save_results(cells, store)
+    if as_json:
+        failed = [{"place": dict(failure.place), "why": failure.why} for failure in plan.failed.values()]
+        print_json({"directory": str(out), "runs": len(plan.runs), "done": len(plan.done), "failed": failed})
+    else:
+        typer.echo(f"{len(plan.done)} of {plural(len(plan.runs), 'run')} done, in {out}")
+        for name in names:
+            typer.echo(
+                f"  fedcap paper show {name} --out {out}" + (f" --results {results}" if results else "")
+            )
+    if plan.failed:
+        tell_failures(plan, out)
+        raise typer.Exit(FAILED)
+
+
+@app.command()
 def show(
     name: Name,
     dataset: Dataset = None,
@@ -81,7 +147,7 @@ def show(
     seeds: Annotated[str | None, typer.Option(help="Only these seeds: 0-2,7. [default: all]")] = None,
     rounds: Rounds = None,
     out: Out = RUNS,
-    results: Results = RESULTS,
+    results: paper_pages.Results = RESULTS,
     figures: Annotated[
         Path | None, typer.Option(help="Draw the figures into this folder, as PNG, PDF and SVG.")
     ] = None,
@@ -90,12 +156,15 @@ def show(
     """Show a table or a figure: ours, the paper's, the difference and its interval over seeds."""
     from fedcap.experiments.axes import seeds as parse_seeds
     from fedcap.experiments.paper.items import item as find
-    from fedcap.experiments.paper.pictures import draw
+    from fedcap.experiments.paper.pictures import pictures
     from fedcap.experiments.paper.show import compare, panels, table
 
     item = find(name).only(dataset, column, _resolved(attack))
     found = compare(item, _recorded(out, results), rounds, parse_seeds(seeds) if seeds else None)
-    drawn = draw(item, found, figures) if figures is not None else []
+    drawn = []
+    if figures is not None:
+        figures.mkdir(parents=True, exist_ok=True)
+        drawn = [path for name, draw in pictures(item, found).items() for path in draw(figures / name)]
     if as_json:
         entries = [each.facts() for each in found]
         print_json(
@@ -113,6 +182,33 @@ def show(
         typer.echo(f"  {path}")
     if figures is not None and not drawn:
         typer.echo("No figure drawn: " + ("no run has finished" if item.drawn else "this is a table"))
+
+
+def _here(item: Item, dataset: str | None) -> Item:
+    """Return the item with the data sets that are here; one that is not is told, or stood in for."""
+    from dataclasses import replace
+
+    from fedcap.data import make
+    from fedcap.experiments.paper.setups import STAND_IN
+
+    if dataset is not None:
+        item.only(dataset)  # an unknown one is told
+    absent = [name for name in item.datasets if make(name).files() == []]
+    kept = []
+    for name in [dataset] if dataset else item.datasets:
+        stand_in = STAND_IN.get(name)
+        if name not in absent:
+            kept.append(name)
+        elif stand_in in item.datasets and stand_in not in absent:
+            typer.echo(f"fedcap: {name} is not here: {stand_in} stands in, under its own name", err=True)
+            kept.append(stand_in)
+        elif dataset is not None or len(item.datasets) == 1:
+            raise make(name).absent()
+        else:
+            typer.echo(f"fedcap: leaving out {name}, which is not here (see fedcap data get)", err=True)
+    spare = {STAND_IN[name] for name in STAND_IN if name in kept}  # where the data set itself is here
+    wanted = [name for name in kept if name not in spare or name == dataset]
+    return replace(item, entries=[entry for entry in item.entries if entry.dataset in wanted])
 
 
 def _recorded(out: Path, results: Path) -> Recorded:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from fedcap.choices import spelling
 from fedcap.experiments.paper.measures import MEASURES, Measure
@@ -72,8 +72,8 @@ class Item:
     name: str
     title: str
     entries: Sequence[Entry]
-    drawn: str | None = None
-    """How its picture is drawn, if it has one: a name of `pictures.DRAW`."""
+    drawn: Literal["bars", "sweep", "curves", "norms"] | None = None
+    """How its pictures are drawn, if it has any: see `pictures`."""
     varied: str = ""
     """What its rows are, if they are numbers."""
 

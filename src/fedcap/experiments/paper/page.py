@@ -12,12 +12,16 @@ from fedcap.experiments.paper.columns import ONE_SETTING
 from fedcap.experiments.paper.entry import Entry, Item
 from fedcap.experiments.paper.items import items
 from fedcap.experiments.paper.measures import POINTS
+from fedcap.experiments.paper.pictures import pictures
 from fedcap.experiments.paper.reasons import reason
 from fedcap.experiments.paper.recorded import Recorded, resolved
 from fedcap.experiments.paper.setups import DATASETS, SET_UP_OF, STAND_IN
 from fedcap.experiments.paper.show import Compared, compare, contests, panels, table
 from fedcap.records import Table, settings_key
 from fedcap.words import plural
+
+FIGURES = "figures"
+"""The folder of pictures, beside the page."""
 
 HEAD = """# Results
 
@@ -54,8 +58,8 @@ Cells of seed 0 that have not finished, and the command that continues them. Whe
 """
 
 
-def results_page(recorded: Recorded, pictures: Mapping[str, Sequence[str]], more: Sequence[str] = ()) -> str:
-    """Return the page; `pictures` are the files drawn for each item, `more` are sections of other runs."""
+def results_page(recorded: Recorded, headline: str = "") -> str:
+    """Return the page; `headline` is the section of the grid of every method under every attack."""
     compared = {name: compare(item, recorded) for name, item in items().items() if name != "traps"}
     tolerances = ", ".join(f"{points:g} points on {dataset}" for dataset, points in POINTS.items())
     sections = [
@@ -63,8 +67,8 @@ def results_page(recorded: Recorded, pictures: Mapping[str, Sequence[str]], more
         HOW_TO_READ.format(tolerances=tolerances),
         _one_setting(),
         _at_a_glance(compared),
-        *(_section(items()[name], found, pictures.get(name, ())) for name, found in compared.items()),
-        *more,
+        *(_section(items()[name], found) for name, found in compared.items()),
+        headline,
         _missing(compared),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
@@ -133,12 +137,12 @@ def _anchor(item: Item) -> str:
     return "".join(kept).replace(" ", "-")
 
 
-def _section(item: Item, found: Sequence[Compared], pictures: Sequence[str]) -> str:
+def _section(item: Item, found: Sequence[Compared]) -> str:
     """Return one table or figure: what there is of it, and what does not agree; empty if there is nothing."""
     parts = [f"## {item.title}"]
     for heading, inside in panels(found).items():
         parts += [f"### {heading}", *_tabulated(heading, inside)]
-    parts += [f"![{item.title}]({path})" for path in pictures]
+    parts += [f"![{item.title}]({FIGURES}/{name}.png)" for name in pictures(item, found)]
     return "\n\n".join(parts) if len(parts) > 1 else ""
 
 

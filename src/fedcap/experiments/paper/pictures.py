@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -13,80 +14,64 @@ from fedcap.records import Outcome
 
 Points = Mapping[int, float | None]
 """Round → value."""
+Pictures = dict[str, Callable[[Path], list[Path]]]
+"""A picture's name → what draws it, given the path without the ending, or with one."""
 
 
-def draw(item: Item, compared: Sequence[Compared], folder: Path, ending: str = "") -> list[Path]:
-    """Draw an item's pictures into a folder, and return the files; none if it has no picture or no runs.
-
-    `ending` is `.png`, `.pdf` or `.svg`; without it each is drawn in all three.
-    """
-    if item.drawn is None:
-        return []
-    found: list[Path] = []
-    for heading, inside in panels(compared).items():
-        where = folder / f"{item.name}-{heading.replace(', ', '-')}{ending}"
-        found += DRAW[item.drawn](item, heading, inside, where)
+def pictures(item: Item, compared: Sequence[Compared]) -> Pictures:
+    """Return what can be drawn of an item; nothing if it has no picture, or no run has finished."""
+    found: Pictures = {}
+    for heading, inside in panels(compared).items() if item.drawn else ():
+        name = f"{item.name}-{heading.replace(', ', '-')}"
+        title = f"{item.title.partition(':')[0]}, {heading}"
+        if item.drawn == "bars":
+            found[name] = partial(_bars, title, inside)
+        elif item.drawn == "sweep":
+            found[name] = partial(_sweep, title, item.varied, inside)
+        else:
+            draws = {"curves": _curves, "norms": _norms}[item.drawn]
+            for row, at in _by_row(inside).items():
+                found[f"{name}-{row}"] = partial(draws, f"{title}, {row}", at)
     return found
 
 
-def _bars(item: Item, heading: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+def _bars(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
     from fedcap.report.charts import draw_bars
 
     rows = list(dict.fromkeys(each.entry.row for each in inside if each.runs))
     series: dict[str, list[tuple[float, float | None] | None]] = {}
     marks: dict[str, list[str]] = {}
     for column, at in _by_column(inside).items():
-        means = [None if at[row].mean is None else (at[row].mean or 0.0, at[row].half) for row in rows]
-        series[column], marks[column] = means, ["†" if at[row].diverged else "" for row in rows]
+        series[column] = [None if (mean := at[row].mean) is None else (mean, at[row].half) for row in rows]
+        marks[column] = ["†" if at[row].diverged else "" for row in rows]
     labels = ["no attack" if row == "none" else row for row in rows]
-    return draw_bars(labels, series, path, title=_title(item, heading), marks=marks)
+    return draw_bars(labels, series, path, title=title, marks=marks)
 
 
-def _sweep(item: Item, heading: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+def _sweep(title: str, varied: str, inside: Sequence[Compared], path: Path) -> list[Path]:
     from fedcap.report.charts import draw_curves
 
     rows = list(dict.fromkeys(each.entry.row for each in inside))
     columns = {("no attack" if name == "none" else name): at for name, at in _by_column(inside).items()}
     series = {name: [at[row].mean for row in rows] for name, at in columns.items()}
     band = {name: [at[row].half for row in rows] for name, at in columns.items()}
-    return draw_curves(
-        [float(row) for row in rows], series, path, item.varied, band=band, title=_title(item, heading)
-    )
+    return draw_curves([float(row) for row in rows], series, path, varied, band=band, title=title)
 
 
-def _curves(item: Item, heading: str, inside: Sequence[Compared], path: Path) -> list[Path]:
-    return [
-        drawn
-        for row, at in _by_row(inside).items()
-        for drawn in _over_rounds(
-            _title(item, heading, row),
-            {column: [_accuracy(run) for run in each.runs.values()] for column, each in at.items()},
-            _with(path, row),
-        )
-    ]
+def _curves(title: str, at: Mapping[str, Compared], path: Path) -> list[Path]:
+    """Draw the accuracy of each column, in the better reading, over the rounds."""
+    series = {column: [_accuracy(run) for run in each.runs.values()] for column, each in at.items()}
+    return _over_rounds(title, series, path)
 
 
-def _norms(item: Item, heading: str, inside: Sequence[Compared], path: Path) -> list[Path]:
-    found: list[Path] = []
-    for row, at in _by_row(inside).items():
-        runs = [run.norms for each in at.values() for run in each.runs.values() if run.norms is not None]
-        series = {
-            "honest clients": [dict(zip(norms.rounds, norms.benign, strict=True)) for norms in runs],
-            "malicious clients": [dict(zip(norms.rounds, norms.malicious, strict=True)) for norms in runs],
-        }
-        if runs:
-            found += _over_rounds(
-                _title(item, heading, row), series, _with(path, row), "median length of updates", log=True
-            )
-    return found
-
-
-DRAW: Mapping[str, Callable[[Item, str, Sequence[Compared], Path], list[Path]]] = {
-    "bars": _bars,
-    "sweep": _sweep,
-    "curves": _curves,
-    "norms": _norms,
-}
+def _norms(title: str, at: Mapping[str, Compared], path: Path) -> list[Path]:
+    """Draw the lengths of honest and of malicious clients' updates over the rounds."""
+    runs = [run.norms for each in at.values() for run in each.runs.values() if run.norms is not None]
+    series = {
+        "honest clients": [dict(zip(norms.rounds, norms.benign, strict=True)) for norms in runs],
+        "malicious clients": [dict(zip(norms.rounds, norms.malicious, strict=True)) for norms in runs],
+    }
+    return _over_rounds(title, series, path, "median length of updates", log=True)
 
 
 def _over_rounds(
@@ -131,11 +116,3 @@ def _by_row(inside: Sequence[Compared]) -> dict[str, dict[str, Compared]]:
         if each.runs:
             found.setdefault(each.entry.row, {})[each.entry.column] = each
     return found
-
-
-def _title(item: Item, *more: str) -> str:
-    return ", ".join([item.title.partition(":")[0], *more])
-
-
-def _with(path: Path, row: str) -> Path:
-    return path.with_name(f"{path.stem}-{row}{path.suffix}")

@@ -1,0 +1,54 @@
+"""`fedcap paper write` and `pack`: what a repository keeps of finished runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcap.cli.output import AsJson, print_json
+from fedcap.registry import InputError
+from fedcap.words import plural
+
+RESULTS = Path("results")
+Results = Annotated[Path, typer.Option(help="A folder of outcomes, small files that a repository can keep.")]
+
+
+def write(
+    docs: Annotated[Path, typer.Option(help="Where to write the pages.")] = Path("docs"),
+    results: Results = RESULTS,
+    as_json: AsJson = False,
+) -> None:
+    """Write RESULTS.md and REPRODUCING.md, and the figures, from the outcomes in a folder."""
+    from fedcap.experiments.paper.writing import write_pages
+
+    written = write_pages(results, docs)
+    if as_json:
+        print_json([str(path) for path in written])
+    else:
+        typer.echo(f"Written: {', '.join(map(str, written))}")
+
+
+def pack(
+    grid: Annotated[Path, typer.Argument(metavar="GRID.toml", help="A grid, as fedcap compare takes it.")],
+    to: Annotated[Path, typer.Option("--to", "-o", help="The file to write.")],
+    out: Annotated[Path, typer.Option(help="Where the grid's runs are kept.")] = Path("fedcap-grid"),
+    as_json: AsJson = False,
+) -> None:
+    """Put the outcomes of a grid's finished runs into one file, small enough for a repository."""
+    from fedcap.experiments import packing
+    from fedcap.experiments.grid import Grid
+    from fedcap.experiments.plan import Plan
+    from fedcap.experiments.store import CellStore
+
+    plan = Plan.of(Grid.read(grid, {}, {}).cells(), CellStore(out))
+    if not plan.done:
+        raise InputError(f"no run of {grid} has finished in {out}: fedcap compare {grid} --out {out}")
+    packing.pack(plan.found, to)
+    if as_json:
+        print_json({"file": str(to), "runs": len(plan.runs), "done": len(plan.done)})
+    else:
+        typer.echo(
+            f"{to}: {len(plan.done)} of {plural(len(plan.runs), 'run')}, {facts['bytes'] / 1e3:,.0f} kB"
+        )

@@ -1,0 +1,62 @@
+"""The two pages and their pictures, from a folder of outcomes: `<name>.json`, and grids as `<name>.jsonl`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcap.experiments.comparison import Comparison
+from fedcap.experiments.packing import unpack
+from fedcap.experiments.paper.items import items
+from fedcap.experiments.paper.page import FIGURES, results_page
+from fedcap.experiments.paper.pictures import pictures
+from fedcap.experiments.paper.recorded import Recorded
+from fedcap.experiments.paper.reproducing import reproducing_page
+from fedcap.experiments.paper.show import compare
+from fedcap.experiments.store import CellStore
+from fedcap.files import write_aside
+from fedcap.words import plural
+
+HEADLINE = "headline.jsonl"
+HEADLINE_HEAD = """## Every method under every attack
+
+{runs} on the embedded `digits`: every method, with rules and wrappers, under every attack there is. The worst
+attack of each method is a column of its own, since a defender does not choose the attack. Made by
+`fedcap compare examples/headline.toml`, then `fedcap paper pack examples/headline.toml -o
+results/headline.jsonl`."""
+
+
+def read_results(results: Path) -> Recorded:
+    """Return all outcomes in a folder."""
+    return Recorded(CellStore(results, results).outcomes().values())
+
+
+def pages(results: Path) -> dict[str, str]:
+    """Return the text of each page by its name."""
+    recorded = read_results(results)
+    return {
+        "RESULTS.md": results_page(recorded, _headline(results / HEADLINE)),
+        "REPRODUCING.md": reproducing_page(recorded),
+    }
+
+
+def write_pages(results: Path, docs: Path) -> list[Path]:
+    """Write the pages, and the pictures into a folder beside them; return what was written."""
+    recorded = read_results(results)
+    (docs / FIGURES).mkdir(parents=True, exist_ok=True)
+    written = []
+    for item in items().values():
+        for name, draw in pictures(item, compare(item, recorded)).items():
+            written += draw(docs / FIGURES / f"{name}.png")
+    for name, text in pages(results).items():
+        write_aside(docs / name, text)
+        written.append(docs / name)
+    return written
+
+
+def _headline(path: Path) -> str:
+    """Return the section of the grid of every method under every attack; empty if there is no such file."""
+    if not path.exists():
+        return ""
+    compared = Comparison.of(unpack(path))
+    head = HEADLINE_HEAD.format(runs=plural(len(compared.found), "run"))
+    return "\n\n".join([head, *(table.markdown() for table in compared.tables())])
