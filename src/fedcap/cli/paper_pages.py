@@ -49,6 +49,5 @@ def pack(
     if as_json:
         print_json({"file": str(to), "runs": len(plan.runs), "done": len(plan.done)})
     else:
-        typer.echo(
-            f"{to}: {len(plan.done)} of {plural(len(plan.runs), 'run')}, {facts['bytes'] / 1e3:,.0f} kB"
-        )
+        size = f"{to.stat().st_size / 1e3:,.0f} kB"
+        typer.echo(f"{to}: {len(plan.done)} of {plural(len(plan.runs), 'run')}, {size}")

@@ -1,0 +1,45 @@
+"""What the tests of the paper's tables share: outcomes made up for entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from outcome_tools import outcome
+
+from fedcap.experiments.paper.entry import Entry
+from fedcap.experiments.paper.items import item
+from fedcap.experiments.paper.recorded import resolved
+from fedcap.records import Curve, Norms, Outcome
+
+
+def entry(name: str, dataset: str, column: str, attack: str) -> Entry:
+    """Return the first entry of that column of a table."""
+    return item(name).only(dataset, column, attack).entries[0]
+
+
+def came_to(planned: Entry, tacc: float, seed: int = 0, **more: Any) -> Outcome:
+    """Return what an entry's run came to."""
+    settings = {**resolved(planned), "seed": seed}
+    return outcome(tacc, settings=settings, **more)
+
+
+def made_up(planned: Iterable[Entry], seeds: int = 2) -> list[Outcome]:
+    """Return outcomes for entries, each a little above the last, with curves and norms."""
+    found = []
+    for place, each in enumerate(planned):
+        for seed in range(seeds):
+            tacc = 50 + place % 40 + seed
+            curve = Curve([1, 2, 3], [tacc - 9, tacc - 4, tacc - 2], [tacc - 5, tacc - 1, tacc])
+            norms = Norms([1, 2, 3], [1.0, 1.1, 1.2], [2.0, 20.0, None])
+            found.append(came_to(each, tacc, seed, curve=curve, norms=norms))
+    return found
+
+
+def save(outcomes: Iterable[Outcome], folder: Path) -> Path:
+    """Write outcomes as a folder of results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for place, each in enumerate(outcomes):
+        (folder / f"{place:016x}.json").write_text(each.to_json())
+    return folder

@@ -1,0 +1,125 @@
+"""The paper's tables and figures as lists of runs: the right settings, and the figures that are printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedcap import Experiment
+from fedcap.experiments.paper import published
+from fedcap.experiments.paper.items import item, items
+from fedcap.experiments.paper.recorded import Recorded, cells, progress
+from fedcap.experiments.paper.setups import DATASETS, STAND_IN
+from fedcap.records import settings_key
+from fedcap.registry import InputError
+
+GAINS = {
+    ("cifar10", "lie"): (0.67, 0.96, 2.19, 2.76, 2.38, 2.19),
+    ("cifar10", "ipm"): (-71.43, 0, -64.10, 7.71, -25.53, 46.28),
+    ("emnist", "lie"): (22.14, 0, 24.44, 0, 27.41, 0),
+    ("emnist", "ipm"): (8.54, 1.90, -55.28, -61.86, -8.46, -16.19),
+    ("wisdm", "lie"): (-0.99, 0.15, 0.44, 1.39, 1.71, 2.31),
+    ("wisdm", "ipm"): (-54.41, -1.86, -42.73, 10.39, -45.02, 11.17),
+}
+"""What Table II prints beside each figure: how much Bucketing and GAS add to the rule alone."""
+
+
+def test_table_2_less_its_gains_is_table_1() -> None:
+    for place, gains in GAINS.items():
+        alone = [published.TABLE_1[place][at] for at in (1, 1, 2, 2, 3, 3)]
+        for rule, with_wrapper, gain in zip(alone, published.TABLE_2[place], gains, strict=False):
+            assert with_wrapper - rule == pytest.approx(gain, abs=0.006), place
+
+
+def test_fedcap_has_the_same_accuracy_wherever_the_paper_prints_it() -> None:
+    for (dataset, attack), figures in published.TABLE_1.items():
+        assert figures[-1] == max(figures) == published.TABLE_3[dataset, attack][0]
+    for (dataset, attack), figures in published.TABLE_2.items():
+        assert figures[-1] == published.TABLE_3[dataset, attack][0]
+    ablation = dict(zip(published.TABLE_4_COLUMNS, published.TABLE_4["FedCAP"], strict=True))
+    assert ablation == {attack: published.TABLE_3["cifar10", attack][0] for attack in ablation}
+
+
+def key(**settings: Any) -> str:
+    return settings_key(Experiment(seed=0, **settings).settings())
+
+
+def keys(name: str, **only: str) -> set[str]:
+    return {cell.key for cell in cells(item(name).only(**only).entries, [0])}
+
+
+def fedcap(alpha: float, phi: float, lambda_: float) -> dict[str, Any]:
+    return {"name": "fedcap", "alpha": alpha, "phi": phi, "lambda_": lambda_}
+
+
+def test_cells_have_the_settings_of_the_paper() -> None:
+    def wisdm(attack: str, method: Any) -> str:
+        return key(dataset="wisdm", method=method, attack=attack, rounds=100)
+
+    assert keys("table-1", dataset="wisdm", attack="ipm", column="FedCAP") == {
+        wisdm("ipm", fedcap(2, 0.1, 0.1))
+    }
+    assert keys("table-3", dataset="wisdm", attack="min-sum", column="FedCAP") == {
+        wisdm("min-sum", fedcap(2, 0.3, 0.5))
+    }
+    assert keys("table-1", dataset="wisdm", attack="lie", column="Median") == {
+        wisdm("lie", {"name": "fedavg", "rule": "median"})
+    }
+    bucketing = {"name": "bucketing", "rule": "multi-krum", "size": 2}
+    assert keys("table-2", dataset="wisdm", attack="lie", column="Bucketing(M-Krum)") == {
+        wisdm("lie", {"name": "fedavg", "rule": bucketing})
+    }
+    assert keys("baselines", dataset="wisdm", attack="none", column="FedFomo") == {
+        wisdm("none", {"name": "fedfomo", "models": 18})
+    }
+    emnist = {"dataset": "handwritten62", "attack": "ipm", "eval_every": 5}
+    assert keys("ditto-rules", dataset="handwritten62", attack="ipm", column="Ditto + ClusteredFL") == {
+        key(method={"name": "ditto", "rule": "clustered", "lambda_": 0.5}, **emnist)
+    }
+    assert keys("table-4", attack="ipm", column="customised") == {
+        key(
+            dataset="cifar10",
+            attack="ipm",
+            method={**fedcap(10, 0.3, 0.1), "calibrate": False, "detect": False, "personalise": False},
+        )
+    }
+
+
+def test_one_setting_is_the_same_under_every_attack() -> None:
+    for dataset in (*DATASETS, *STAND_IN.values()):
+        column = item("table-1").only(dataset=dataset, column="FedCAP, one setting")
+        methods = [cell.experiment.settings()["method"] for cell in cells(column.entries, [0])]
+        assert methods == [Experiment(dataset=dataset, method="fedcap").settings()["method"]] * 6
+
+
+def test_every_cell_can_be_planned_without_its_data() -> None:
+    counts = {name: progress(found, Recorded([])) for name, found in items().items()}
+    assert all(done == 0 < whole for done, whole in counts.values())
+    assert counts["table-4"] == (0, 25)
+
+
+def test_tables_share_their_runs() -> None:
+    alone = keys("table-3", dataset="wisdm", column="FedCAP")
+    assert len(alone) == 7
+    assert len(alone & keys("table-1", dataset="wisdm", column="FedCAP")) == 6
+    both = [*item("table-3").only("wisdm").entries, *item("table-1").only("wisdm").entries]
+    assert len({cell.key for cell in cells(both, [0])}) == len(cells(both, [0]))
+
+
+def test_seeds_and_rounds_make_other_runs() -> None:
+    entries = item("table-3").only("wisdm", "FedCAP", "ipm").entries
+    found = cells(entries, [0, 2], rounds=7)
+    assert [cell.experiment.seed for cell in found] == [0, 2]
+    assert {cell.experiment.rounds for cell in found} == {7}
+    assert len({cell.key for cell in found} | {cells(entries, [0])[0].key}) == 3
+
+
+def test_an_unknown_table_column_or_data_set_answers_with_those_there_are() -> None:
+    with pytest.raises(InputError, match="table-3"):
+        item("tabel-3")
+    with pytest.raises(InputError, match=r"no column 'Krumm'.*M-Krum"):
+        item("table-1").only(column="Krumm")
+    with pytest.raises(InputError, match=r"no dataset 'mnist'.*emnist"):
+        item("table-1").only(dataset="mnist")
+    assert {entry.column for entry in item("table-1").only(column="fltrust").entries} == {"FLTrust"}
