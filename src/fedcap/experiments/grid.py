@@ -13,6 +13,11 @@ from typing import Any
 
 from fedcap.experiments.axes import PLURALS, Axis, flattened
 from fedcap.experiments.cells import Cell
+from fedcap.experiments.comparison import Comparison
+from fedcap.experiments.engines.base import Engine, Quiet, Watcher
+from fedcap.experiments.engines.local import LocalEngine
+from fedcap.experiments.plan import Plan, made_ready
+from fedcap.experiments.store import CellStore
 from fedcap.records import overlay, read_toml
 from fedcap.registry import GIVEN, InputError, nearest
 from fedcap.simulation import Experiment, choosing
@@ -79,6 +84,28 @@ class Grid:
             if tuple(place.values()) not in cells:
                 cells[tuple(place.values())] = _cell(place, Experiment(**settings))
         return list(cells.values())
+
+    def run(
+        self,
+        out: Path | str,
+        engine: Engine | None = None,
+        against: str | None = None,
+        retry: bool = False,
+        keep_models: bool = False,
+        watcher: Watcher | None = None,
+    ) -> Comparison:
+        """Play the cells that `out` does not have yet, and save and return what the grid came to.
+
+        `engine` is a `LocalEngine` unless given; `against` the method that others are compared with. Cells
+        that failed in an earlier call are played again with `retry`; none of them ends the grid.
+        """
+        cells, store = self.cells(), CellStore(out, keep_models=keep_models)
+        Comparison.of([], against, cells)  # a mistake in it is told before anything starts
+        plan = made_ready(cells, store, retry)
+        (engine or LocalEngine()).run(plan.left, store, watcher or Quiet())
+        made = Comparison.of(Plan.of(cells, store).found, against, cells)
+        made.save(out)
+        return made
 
     def _check_options(self) -> None:
         """Refuse an option that no method, or no attack, of the grid has."""

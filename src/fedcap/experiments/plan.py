@@ -42,3 +42,15 @@ class Plan:
     def found(self) -> Found:
         """The finished cells and what they came to."""
         return [(cell, self.done[cell.name]) for cell in self.cells if cell.name in self.done]
+
+
+def made_ready(cells: Sequence[Cell], store: CellStore, retry: bool = False) -> Plan:
+    """Create the store's folders and look the cells up; with `retry`, those that failed are left again."""
+    store.open()
+    plan = Plan.of(cells, store)
+    if not retry or not plan.failed:
+        return plan
+    for cell in plan.runs:
+        if cell.name in plan.failed:
+            store.forget(cell)
+    return Plan.of(cells, store)

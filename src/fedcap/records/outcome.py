@@ -216,7 +216,17 @@ def _benign(result: Result) -> list[float]:
 
 
 def _brief(facts: Provenance) -> dict[str, Any]:
-    names = ("versions", "threads", "seed", "data_hash", "partition_hash", "weights", "computes", "code")
+    names = (
+        "versions",
+        "commit",
+        "threads",
+        "seed",
+        "data_hash",
+        "partition_hash",
+        "weights",
+        "computes",
+        "code",
+    )
     return {name: getattr(facts, name) for name in names}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import traceback
 from collections.abc import Sequence
 from typing import Protocol
@@ -31,6 +32,23 @@ class Watcher(Protocol):
 
     def failed(self, cell: Cell, why: str) -> None:
         """Be told, in a line, why a cell failed."""
+
+
+class Quiet:
+    """A watcher that tells of failures alone, in the log."""
+
+    def started(self, cell: Cell) -> None:
+        """Say nothing."""
+
+    def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
+        """Say nothing."""
+
+    def finished(self, cell: Cell, outcome: Outcome) -> None:
+        """Say nothing."""
+
+    def failed(self, cell: Cell, why: str) -> None:
+        """Say which cell failed, and why."""
+        logging.getLogger("fedcap").warning("%s failed: %s", cell, why)
 
 
 class Engine(Protocol):

@@ -12,13 +12,13 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Self
 
 from fedcap.children import Child
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Watcher, play
-from fedcap.experiments.engines.worker import Opening
 from fedcap.experiments.store import CellStore
 from fedcap.registry import InputError, RunError
 from fedcap.simulation import NotPortableError, available_cores, carried
@@ -28,6 +28,15 @@ TRIES = 2
 """How many workers may die of a cell before it is given up."""
 PAUSE = 1.0
 """Seconds after which a cell that another process was playing is looked at again."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """To a worker, before any cell: where modules are found, where cells are kept, how nice to be."""
+
+    path: list[str]
+    store: CellStore
+    nice: bool
 
 
 class LocalEngine:

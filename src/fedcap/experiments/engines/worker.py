@@ -12,27 +12,17 @@ import pickle
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import play
-from fedcap.experiments.store import CellStore
+from fedcap.experiments.engines.local import Opening
 from fedcap.records import Outcome
 from fedcap.registry import RunError
 
 NICENESS = 19
-
-
-@dataclass(frozen=True)
-class Opening:
-    """To a worker, before any cell: where modules are found, where cells are kept, how nice to be."""
-
-    path: list[str]
-    store: CellStore
-    nice: bool
 
 
 class _Teller(logging.Handler):
@@ -76,7 +66,7 @@ def main(descriptor: int) -> None:
     line for the user.
     """
     pipe = Connection(descriptor)
-    opening = pipe.recv()
+    opening: Opening = pipe.recv()
     sys.path[:] = opening.path
     if opening.nice:
         os.nice(NICENESS)
