@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench results clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
@@ -20,6 +20,9 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+results: $(INSTALLED)
+	$(BIN)/fedcap paper write
 
 bench: $(RIVALS)
 	$(BIN)/python -m benchmarks

@@ -43,7 +43,7 @@ def test_one_seed_has_no_interval_and_the_table_says_so() -> None:
     made = table(heading, inside)
     assert heading == "wisdm"
     assert made.dicts()[-1]["FedCAP: TAcc"] == "95.0\n94.1 +0.9"
-    assert any("one seed" in note for note in made.notes)
+    assert any("One seed" in note for note in made.notes)
 
 
 @pytest.mark.parametrize(("tacc", "agrees"), [(92.57, True), (92.55, False), (95.56, True), (95.58, False)])

@@ -13,7 +13,7 @@ import torch
 from helpers import without_times
 
 import fedcap
-from fedcap.methods import fedcap as method_file
+from fedcap.experiments.paper.setups import ABLATION
 from fedcap.methods.intake import Upload
 from fedcap.methods.server import Server
 from fedcap.records import Result, RoundRecord
@@ -259,14 +259,14 @@ def test_a_run_whose_clients_are_all_removed_ends_with_what_they_hold() -> None:
     assert result.tacc_shared == result.tacc_personal
 
 
-@pytest.mark.parametrize("row", method_file.ABLATION)
+@pytest.mark.parametrize("row", ABLATION)
 def test_every_row_of_the_ablation_runs(row: str) -> None:
-    result = small(method={"name": "fedcap", **method_file.ABLATION[row]}, attack="ipm").run()
+    result = small(method={"name": "fedcap", **ABLATION[row]}, attack="ipm").run()
     assert (result.history[-1].weights_entropy is None) == (row == "personal")
 
 
 def test_personal_training_alone_is_the_same_as_fedavg_with_personal_models() -> None:
-    options = method_file.ABLATION["personal"]
+    options = ABLATION["personal"]
     ditto = small(method={"name": "fedcap", **options, "lambda_": 0.0}).run()
     assert ditto.tacc_shared == pytest.approx(small(method="fedavg").run().tacc_shared or 0, abs=0.2)
 

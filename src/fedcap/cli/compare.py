@@ -88,9 +88,9 @@ def compare(
         store = CellStore(out, keep_models=keep_models)
         Comparison.of([], against, cells)  # a mistake in it is told before anything starts
         if dry_run:
-            _print_plan(Plan.of(cells, store), store, jobs, retry, as_json)
+            print_plan(Plan.of(cells, store), store, jobs, retry, as_json)
             return
-        plan = _play(cells, store, plays, retry, quiet)
+        plan = play_cells(cells, store, plays, retry, quiet)
     compared = Comparison.of(plan.found, against, cells)
     try:
         saved = compared.save(out)
@@ -106,7 +106,7 @@ def compare(
             typer.echo()
         typer.echo(f"Saved: {', '.join(map(str, saved))}; every run in {store.root / 'cells'}")
     if plan.failed:
-        _tell_failures(plan, out)
+        tell_failures(plan, out)
         raise typer.Exit(FAILED)
 
 
@@ -118,7 +118,8 @@ def _axis(text: str) -> tuple[str, list[Any]]:
     return key.strip(), [choices.value(value) for value in choices.split(values)]
 
 
-def _play(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quiet: bool) -> Plan:
+def play_cells(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quiet: bool) -> Plan:
+    """Play the cells that are not done, show how far they are, and return how each of them stands."""
     from fedcap.cli.grid_progress import GridTable
     from fedcap.experiments.plan import Plan, made_ready
 
@@ -133,7 +134,7 @@ def _play(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quie
     return Plan.of(cells, store)
 
 
-def _tell_failures(plan: Plan, out: Path) -> None:
+def tell_failures(plan: Plan, out: Path) -> None:
     """Tell in a line how many runs failed, and where to read why."""
     typer.echo(
         f"fedcap: {len(plan.failed)} of {plural(len(plan.runs), 'run')} failed: why is in {out / 'failed'};"
@@ -142,7 +143,7 @@ def _tell_failures(plan: Plan, out: Path) -> None:
     )
 
 
-def _print_plan(plan: Plan, store: CellStore, jobs: int | None, retry: bool, as_json: bool) -> None:
+def print_plan(plan: Plan, store: CellStore, jobs: int | None, retry: bool, as_json: bool) -> None:
     """Print which runs are done, failed and left, and how long those may take that would be played."""
     from fedcap.experiments.forecast import Forecast
     from fedcap.simulation import available_cores

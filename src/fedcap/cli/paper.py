@@ -9,9 +9,9 @@ import typer
 
 from fedcap.cli import paper_pages
 from fedcap.cli.app import App
-from fedcap.cli.engines import Address, EngineName
 from fedcap.cli.errors import FAILED
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table
+from fedcap.cli.paper_pages import RESULTS, RUNS, Out, Results
 from fedcap.words import plural
 
 if TYPE_CHECKING:
@@ -19,22 +19,20 @@ if TYPE_CHECKING:
     from fedcap.experiments.paper.recorded import Recorded
 
 app = App("Run the paper's tables and figures, and show its figures beside ours.")
+app.command()(paper_pages.keep)
 app.command()(paper_pages.write)
 app.command()(paper_pages.pack)
 
 Name = Annotated[str, typer.Argument(help="A table or a figure: see fedcap paper list.")]
-Out = Annotated[Path, typer.Option(help="Where runs are kept.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds of each run. [default: the data set's]", min=1)]
 Dataset = Annotated[str | None, typer.Option(help="Only this data set.")]
 Column = Annotated[str | None, typer.Option(help="Only this column, such as FedCAP.")]
 Attack = Annotated[str | None, typer.Option(help="Only this attack, or none.")]
 
-RUNS, RESULTS = Path("fedcap-paper"), paper_pages.RESULTS
-
 
 @app.command("list")
 def list_(
-    out: Out = RUNS, results: paper_pages.Results = RESULTS, rounds: Rounds = None, as_json: AsJson = False
+    out: Out = RUNS, results: Results = RESULTS, rounds: Rounds = None, as_json: AsJson = False
 ) -> None:
     """List the tables and figures, and how many of their cells have finished."""
     from fedcap.experiments.paper.items import items
@@ -91,8 +89,8 @@ def run(
         Path | None,
         typer.Option(help="Write each outcome into this folder too, and count those there as done."),
     ] = None,
-    engine: EngineName = "local",
-    address: Address = None,
+    engine: Annotated[str, typer.Option(help="Where runs are played: local or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="The Ray cluster's address.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at once. [default: one per core]")] = None,
     nice: Annotated[bool, typer.Option("--nice", help="Leave the cores to others that want them.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try runs again that failed before.")] = False,
@@ -123,7 +121,7 @@ def run(
         return
     plan = play_cells(cells, store, make_engine(engine, jobs, nice, address), retry, quiet)
     if results is not None:
-        save_results(cells, store)
+        save_results(plan.done.values(), results)
     if as_json:
         failed = [{"place": dict(failure.place), "why": failure.why} for failure in plan.failed.values()]
         print_json({"directory": str(out), "runs": len(plan.runs), "done": len(plan.done), "failed": failed})
@@ -147,7 +145,7 @@ def show(
     seeds: Annotated[str | None, typer.Option(help="Only these seeds: 0-2,7. [default: all]")] = None,
     rounds: Rounds = None,
     out: Out = RUNS,
-    results: paper_pages.Results = RESULTS,
+    results: Results = RESULTS,
     figures: Annotated[
         Path | None, typer.Option(help="Draw the figures into this folder, as PNG, PDF and SVG.")
     ] = None,
@@ -177,7 +175,7 @@ def show(
         print_table(table(heading, inside))
     absent = [heading for heading in item.panels if heading not in shown]
     if absent:
-        typer.echo(f"No finished runs of {', '.join(absent)}: fedcap paper run {item.name} --dataset NAME")
+        typer.echo(f"No finished runs of {', '.join(absent)}: fedcap paper run {item.name}")
     for path in drawn:
         typer.echo(f"  {path}")
     if figures is not None and not drawn:

@@ -1,4 +1,4 @@
-"""`fedcap paper write` and `pack`: what a repository keeps of finished runs."""
+"""`fedcap paper keep`, `write` and `pack`: what a repository keeps of finished runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,25 @@ from fedcap.cli.output import AsJson, print_json
 from fedcap.registry import InputError
 from fedcap.words import plural
 
-RESULTS = Path("results")
+RUNS, RESULTS = Path("fedcap-paper"), Path("results")
+Out = Annotated[Path, typer.Option(help="Where runs are kept.")]
 Results = Annotated[Path, typer.Option(help="A folder of outcomes, small files that a repository can keep.")]
+
+
+def keep(out: Out = RUNS, results: Results = RESULTS, as_json: AsJson = False) -> None:
+    """Write the outcomes of finished runs into a folder of results: those of any table, whoever ran them."""
+    from fedcap.experiments.paper.items import items
+    from fedcap.experiments.paper.recorded import Recorded, planned, save_results
+    from fedcap.experiments.store import CellStore
+
+    recorded = Recorded(CellStore(out).outcomes().values())
+    entries = planned(entry for item in items().values() for entry in item.entries).values()
+    finished = [outcome for entry in entries for outcome in recorded.of(entry).values()]
+    written = save_results(finished, results)
+    if as_json:
+        print_json({"finished": len(finished), "written": written, "results": str(results)})
+    else:
+        typer.echo(f"{plural(len(finished), 'finished run')} in {out}, {written} new in {results}")
 
 
 def write(

@@ -52,7 +52,7 @@ def unpack(path: Path) -> Found:
 
 def _plain(outcome: Outcome) -> dict[str, Any]:
     """Return an outcome without what takes most of its room."""
-    return finite(asdict(replace(outcome, curve=Curve([], [], []), norms=None, clients=[])))
+    return finite(asdict(replace(outcome, curve=Curve([], [], []), norms=None, clients=[])))  # type: ignore[no-any-return]
 
 
 def _common(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ personalization", ACSAC 2024, Algorithm 1. Each round the server
   2. recovers each client's model from what it received and sent, calibrates it against the global
      model (Eq. 6), and removes for good whoever's calibrated update is longer than `t_norm`.
 
-Parts can be switched off, as in the paper's ablation (Table IV): `ABLATION` has its five rows.
+Parts can be switched off, as in the paper's ablation (Table IV).
 """
 
 from __future__ import annotations
@@ -31,16 +31,6 @@ from fedcap.methods.pair import train_pair
 from fedcap.registry import GIVEN, as_table
 from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Trained
-
-ABLATION: dict[str, dict[str, Any]] = {
-    "customised": {"calibrate": False, "detect": False, "personalise": False},
-    "personal": {"customise": False, "calibrate": False, "detect": False},
-    "customised + calibrated": {"personalise": False},
-    "customised + personal": {"calibrate": False, "detect": False},
-    "fedcap": {},
-}
-"""The rows of the paper's Table IV, as options. Rows without calibration have no detection either, as in the
-paper's own procedure; the second, personal training alone, is Ditto."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ MEASURES: Mapping[str, Measure] = {
     "dacc": Measure("clients rightly judged, %", lambda run: run.dacc, within=0.05),
     "fpr": Measure("honest clients removed, %", lambda run: run.fpr, within=0.05),
     "fnr": Measure("attackers not removed, %", lambda run: run.fnr, within=0.05),
+    "rounds_to_removal": Measure("mean round of removal", lambda run: run.rounds_to_removal),
     "rounds_to_80": Measure("first round at 80 %", lambda run: run.rounds_to_80, digits=0, within=3),
     "clients_minutes": Measure("minutes of all clients", lambda run: (run.seconds - run.seconds_server) / 60),
     "server_seconds": Measure("seconds of the server", lambda run: run.seconds_server),

@@ -14,10 +14,10 @@ from fedcap.experiments.paper.items import items
 from fedcap.experiments.paper.measures import POINTS
 from fedcap.experiments.paper.pictures import pictures
 from fedcap.experiments.paper.reasons import reason
-from fedcap.experiments.paper.recorded import Recorded, resolved
+from fedcap.experiments.paper.recorded import Recorded, planned, resolved
 from fedcap.experiments.paper.setups import DATASETS, SET_UP_OF, STAND_IN
 from fedcap.experiments.paper.show import Compared, compare, contests, panels, table
-from fedcap.records import Table, settings_key
+from fedcap.records import Table
 from fedcap.words import plural
 
 FIGURES = "figures"
@@ -118,18 +118,10 @@ def _share(part: int, whole: int) -> str:
     return f"{part} of {whole}" if whole else "–"
 
 
-def _plans(found: Iterable[Compared]) -> dict[str, Compared]:
-    """Return the distinct runs behind entries, by their settings, each with one of its entries."""
-    plans: dict[str, Compared] = {}
-    for each in found:
-        plans.setdefault(settings_key(resolved(each.entry)), each)
-    return plans
-
-
 def _finished(found: Sequence[Compared]) -> str:
     """Return how many of the runs behind entries have finished with at least one seed."""
-    having = {key for each in found if each.runs for key in [settings_key(resolved(each.entry))]}
-    return _share(len(having), len(_plans(found)))
+    having = planned(each.entry for each in found if each.runs)
+    return _share(len(having), len(planned(each.entry for each in found)))
 
 
 def _anchor(item: Item) -> str:
@@ -185,9 +177,9 @@ def _missing(compared: Mapping[str, Sequence[Compared]]) -> str:
     for name, found in compared.items():
         for dataset in dict.fromkeys(each.entry.dataset for each in found):
             here = [each for each in found if each.entry.dataset == dataset]
-            having = {settings_key(resolved(each.entry)) for each in here if 0 in each.runs}
-            plans = _plans(here)
-            left = [each.entry for key, each in plans.items() if key not in having]
+            plans = planned(each.entry for each in here)
+            having = planned(each.entry for each in here if 0 in each.runs)
+            left = [entry for key, entry in plans.items() if key not in having]
             if left and dataset not in STAND_IN:
                 command = f"fedcap paper run {name} --dataset {dataset} --results results"
                 which = "all" if len(left) == len(plans) else _which(left, plans.values())
@@ -195,12 +187,12 @@ def _missing(compared: Mapping[str, Sequence[Compared]]) -> str:
     return "\n".join([LEFT, *lines]) if lines else ""
 
 
-def _which(left: Sequence[Entry], plans: Iterable[Compared]) -> str:
+def _which(left: Sequence[Entry], plans: Iterable[Entry]) -> str:
     """Return which entries are left, by column; of a column that is left as a whole, its name alone."""
     rows: dict[str, list[str]] = {}
     for entry in left:
         rows.setdefault(entry.column, []).append(entry.row)
-    whole = Counter(each.entry.column for each in plans)
+    whole = Counter(entry.column for entry in plans)
     said = (
         column if len(missing) == whole[column] else f"{column} ({', '.join(missing)})"
         for column, missing in rows.items()

@@ -21,7 +21,11 @@ Pictures = dict[str, Callable[[Path], list[Path]]]
 def pictures(item: Item, compared: Sequence[Compared]) -> Pictures:
     """Return what can be drawn of an item; nothing if it has no picture, or no run has finished."""
     found: Pictures = {}
-    for heading, inside in panels(compared).items() if item.drawn else ():
+    if item.drawn is None:
+        return found
+    for heading, inside in panels(compared).items():
+        if item.drawn != "norms" and not _is_family(item, inside):
+            continue
         name = f"{item.name}-{heading.replace(', ', '-')}"
         title = f"{item.title.partition(':')[0]}, {heading}"
         if item.drawn == "bars":
@@ -99,6 +103,12 @@ def _accuracy(run: Outcome) -> Points:
     curve = run.curve
     pairs = zip(curve.rounds, curve.shared, curve.personal, strict=True)
     return {number: max(shared or 0.0, personal) for number, shared, personal in pairs}
+
+
+def _is_family(item: Item, inside: Sequence[Compared]) -> bool:
+    """Whether there is more than one bar or curve in a group, or more than one point in a sweep, to see."""
+    groups = _by_column(inside) if item.drawn == "sweep" else _by_row(inside)
+    return any(sum(bool(each.runs) for each in at.values()) > 1 for at in groups.values())
 
 
 def _by_column(inside: Sequence[Compared]) -> dict[str, dict[str, Compared]]:

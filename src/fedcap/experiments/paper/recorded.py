@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.paper.entry import Entry, Item
-from fedcap.experiments.store import CellStore
 from fedcap.files import write_aside
 from fedcap.records import Outcome, settings_key
 from fedcap.simulation import Experiment
@@ -42,22 +42,16 @@ def cells(entries: Iterable[Entry], seeds: Sequence[int], rounds: int | None = N
     return list(found.values())
 
 
-def save_results(cells: Iterable[Cell], store: CellStore) -> int:
-    """Write the outcome of each finished cell into the folder of results, and return how many there are.
-
-    A run that finished before the folder was named has no file there yet.
-    """
-    assert store.results is not None
-    store.results.mkdir(parents=True, exist_ok=True)
-    finished = 0
-    for cell in cells:
-        outcome = store.outcome(cell)
-        if outcome is not None:
-            finished += 1
-            path = store.results / f"{cell.name}.json"
-            if not path.exists():
-                write_aside(path, outcome.to_json())
-    return finished
+def save_results(outcomes: Iterable[Outcome], results: Path) -> int:
+    """Write outcomes that a folder of results does not have yet; return how many those are."""
+    results.mkdir(parents=True, exist_ok=True)
+    written = 0
+    for outcome in outcomes:
+        path = results / f"{outcome.digest[:16]}.json"  # a cell's name
+        if not path.exists():
+            write_aside(path, outcome.to_json())
+            written += 1
+    return written
 
 
 class Recorded:
@@ -76,7 +70,15 @@ class Recorded:
         return dict(sorted(found.items()))
 
 
+def planned(entries: Iterable[Entry], rounds: int | None = None) -> dict[str, Entry]:
+    """Return the distinct runs behind entries, seeds apart, each with the first of its entries."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        found.setdefault(settings_key(resolved(entry, rounds)), entry)
+    return found
+
+
 def progress(item: Item, recorded: Recorded, rounds: int | None = None) -> tuple[int, int]:
     """Return how many of an item's runs have finished with at least one seed, and how many there are."""
-    plans = {settings_key(resolved(entry, rounds)): entry for entry in item.entries}
-    return sum(bool(recorded.of(entry, rounds)) for entry in plans.values()), len(plans)
+    plans = planned(item.entries, rounds).values()
+    return sum(bool(recorded.of(entry, rounds)) for entry in plans), len(plans)

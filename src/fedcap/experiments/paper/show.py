@@ -19,7 +19,7 @@ from fedcap.records.tables import DIVERGED_NOTE
 HOW_TO_READ = (
     "Ours is above, the mean over seeds ± half its 95 % interval; below is the paper's, and the difference."
 )
-ONE_SEED = "Ours is one seed, so there is no interval."
+ONE_SEED = "One seed, so there is no interval."
 
 
 @dataclass(frozen=True)

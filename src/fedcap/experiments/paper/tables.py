@@ -54,8 +54,6 @@ def table_3() -> Item:
     entries = []
     for entry in crossed(with_stand_ins(), ("none", *ATTACKS), FEDCAP, {}):
         for figure, read in reads.items():
-            if entry.attack == "none" and read in ("dacc", "fnr"):
-                continue
             value = printed(published.TABLE_3, published.TABLE_3_COLUMNS, entry, figure)
             entries.append(replace(entry, column=f"{entry.column}: {figure}", read=read, published=value))
     return Item("table-3", "Table III: FedCAP's accuracy, and whom it removes", entries)

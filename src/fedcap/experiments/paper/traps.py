@@ -76,7 +76,12 @@ def _told() -> Iterator[Entry]:
 
 
 def _limit() -> Iterator[Entry]:
-    reads = {"accuracy": "tacc", "honest removed": "fpr", "attackers not removed": "fnr"}
+    reads = {
+        "accuracy, %": "tacc",
+        "honest removed, %": "fpr",
+        "attackers not removed, %": "fnr",
+        "mean round of removal": "rounds_to_removal",
+    }
     for limit, (column, read) in product((1, 2, 4, 6, 10, 20), reads.items()):
         method = {"name": "fedcap", "t_norm": limit}
         yield Entry("digits", f"{limit:g}", column, method, "min-max", read, panel=LIMIT)

@@ -19,8 +19,8 @@ from fedcap.words import plural
 HEADLINE = "headline.jsonl"
 HEADLINE_HEAD = """## Every method under every attack
 
-{runs} on the embedded `digits`: every method, with rules and wrappers, under every attack there is. The worst
-attack of each method is a column of its own, since a defender does not choose the attack. Made by
+{runs} on the embedded `digits`: every method, with rules and wrappers, under every attack there is. The
+worst attack of each method is a column of its own, since a defender does not choose the attack. Made by
 `fedcap compare examples/headline.toml`, then `fedcap paper pack examples/headline.toml -o
 results/headline.jsonl`."""
 
