@@ -12,6 +12,7 @@ from fedcap.experiments.cells import Cell
 from fedcap.experiments.paper.entry import Entry, Item
 from fedcap.files import write_aside
 from fedcap.records import Outcome, settings_key
+from fedcap.registry import InputError
 from fedcap.simulation import Experiment
 
 
@@ -20,7 +21,7 @@ def _resolved(planned: str) -> Mapping[str, Any]:
     return Experiment(**json.loads(planned)).settings()
 
 
-_PLAIN = ("rounds", "malicious", "assumed", "eval_every")
+_PLAIN = ("rounds", "malicious", "assumed", "participation", "eval_every")
 """Settings on which no other depends: they can be laid over resolved ones, which are made once for all."""
 
 
@@ -54,6 +55,17 @@ def save_results(outcomes: Iterable[Outcome], results: Path) -> int:
     return written
 
 
+def _as_of_now(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return recorded settings with the defaults of options that there were not yet when they were recorded.
+
+    Such a default leaves results as they were. Settings that are no longer understood stay as they are.
+    """
+    try:
+        return Experiment(**settings).settings()
+    except InputError:
+        return settings
+
+
 class Recorded:
     """Outcomes by what they were planned as."""
 
@@ -61,7 +73,7 @@ class Recorded:
         self._by_plan: dict[str, dict[int, Outcome]] = {}
         for outcome in outcomes:
             seed = int(outcome.settings["seed"])
-            plan = settings_key({**outcome.settings, "seed": 0})
+            plan = settings_key({**_as_of_now(outcome.settings), "seed": 0})
             self._by_plan.setdefault(plan, {})[seed] = outcome
 
     def of(self, entry: Entry, rounds: int | None = None) -> Mapping[int, Outcome]:

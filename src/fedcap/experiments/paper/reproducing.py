@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -12,6 +13,7 @@ from fedcap.experiments.paper.recorded import Recorded
 from fedcap.experiments.paper.show import Compared, compare, panels, table
 from fedcap.records import Table
 from fedcap.records.tables import Value
+from fedcap.words import plural
 
 HEAD = """# Reproducing
 
@@ -29,15 +31,16 @@ with other seeds."""
 
 LIE = """## LIE when attackers are half of a round
 
-LIE's `z_max` comes from `s = ⌊N/2⌋ + 1 − M`, with N participants and M attackers among them. Where 20 of
-100 clients take part in a round and 30 attack, some round of a hundred has 11 attackers or more for about
-one seed in three: `s` is 0, `z_max` infinite, and the attackers send infinities. A server that averages
-them has a model of NaNs from then on; one that checks for finite numbers is rid of 11 attackers at once.
-The paper's EMNIST row under LIE (every rival at 2.87 %, FedCAP with 19 of 30 attackers missed) fits one
-such round. It tells whether a server checks for finite numbers, and nothing of LIE.
+LIE's `z_max` comes from `s = ⌊N/2⌋ + 1 − M`, with N participants and M attackers among them. On EMNIST,
+20 of 100 clients take part in a round and 30 attack: for about one seed in two, some round of a hundred
+has 11 attackers or more. Then `s` is 0, `z_max` infinite, and the attackers send infinities. A server
+that averages them has a model of NaNs from then on; one that checks for finite numbers is rid of 11
+attackers at once. The paper's EMNIST row under LIE (every rival at 2.87 %, FedCAP with 19 of 30 attackers
+missed) fits one such round. It tells whether a server checks for finite numbers, and nothing of LIE.
 
 `lie` here keeps `z_max` finite; `lie-unbounded` is the attack as printed. All servers here refuse what is
-not finite, so no rule collapses; FedCAP's figure for detection still changes, by one round."""
+not finite, so no rule collapses, but what FedCAP is said to detect still hangs on such a round. On
+`digits`, where 10 of 20 clients take part and 6 attack:"""
 
 NAN = """## What a model of NaNs scores
 
@@ -113,7 +116,7 @@ def reproducing_page(recorded: Recorded) -> str:
     sections = [
         HEAD,
         f"{PICKED.format(count=len(traps.PICKS))}\n\n{_picked(found.get(traps.PICKED, ()))}",
-        f"{LIE}\n\n{_by_seed(found.get(traps.LIE, ()))}",
+        f"{LIE}\n\n{_lie(found.get(traps.LIE, ()))}",
         *(
             f"{prose}\n\n{_plain(found.get(panel, ()))}"
             for panel, prose in (
@@ -134,8 +137,8 @@ def _plain(inside: Sequence[Compared]) -> str:
     return table("", inside, "<br>").markdown() if inside else NOT_YET
 
 
-def _by_seed(inside: Sequence[Compared]) -> str:
-    """Return a row for each method and seed: one round of one seed is what this is about."""
+def _lie(inside: Sequence[Compared]) -> str:
+    """Return a row for each method and seed, since it is one round of one seed that counts, and its round."""
     columns = list(dict.fromkeys(each.entry.column for each in inside))
     seeds = sorted({seed for each in inside for seed in each.runs})
     rows: list[list[Value]] = []
@@ -144,7 +147,19 @@ def _by_seed(inside: Sequence[Compared]) -> str:
             at = {each.entry.column: each for each in inside if each.entry.row == name}
             texts = [_of_seed(at[column], seed) if column in at else "" for column in columns]
             rows.append([name, seed, *texts])
-    return Table(["", "seed", *columns], rows).markdown() if rows else NOT_YET
+    return Table(["", "seed", *columns], rows, notes=[_removed(inside)]).markdown() if rows else NOT_YET
+
+
+def _removed(inside: Sequence[Compared]) -> str:
+    """Return whom FedCAP removed under the unbounded attack, and in which rounds."""
+    said = []
+    for each in inside:
+        if each.entry.attack == "lie-unbounded" and each.entry.read == "dacc":
+            for seed, run in each.runs.items():
+                rounds = Counter(client.removed for client in run.clients if client.removed)
+                parts = [f"{plural(count, 'client')} in round {number}" for number, count in rounds.items()]
+                said.append(f"seed {seed}, {' and '.join(parts) or 'nobody'}")
+    return f"FedCAP removed under `lie-unbounded`: {'; '.join(said)}." if said else ""
 
 
 def _of_seed(compared: Compared, seed: int) -> str:
