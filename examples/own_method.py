@@ -1,4 +1,4 @@
-"""A method of one's own beside FedAvg and FedCAP, under every attack: python examples/own_method.py [FOLDER]"""
+"""A method of one's own beside FedAvg and FedCAP, under every attack: python examples/own_method.py"""
 
 import sys
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ class Cautious(FedAvg):
     step: float = 0.5
 
     def absorb(self, state, judged):
+        """Move the global model by a part of FedAvg's step."""
         moved, notes = super().absorb(state, judged)
         return state.moved(self.step * (moved.model - state.model)), notes
 

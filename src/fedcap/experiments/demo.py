@@ -38,14 +38,13 @@ NOTE = (
 HEADING = "# What attacks do to FedAvg, and what FedCAP does about it"
 PICTURE = "![Accuracy by attack, and what the server sees of each client](accuracy.png)"
 
-
 Results = Sequence[tuple[Cell, Result]]
 
 
 def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> list[Cell]:
     """Return the runs of the demo: every method, without an attack and under each."""
-    given = {} if rounds is None else {"rounds": rounds}
-    return Grid(methods=METHODS, attacks=ATTACKS, seeds=seed, malicious=malicious, **given).cells()
+    given: dict[str, Any] = {} if rounds is None else {"rounds": rounds}
+    return Grid(methods=METHODS, attacks=ATTACKS, seed=seed, malicious=malicious, **given).cells()
 
 
 def run(
