@@ -104,7 +104,8 @@ def run(
 
     The same command goes on where it was interrupted. Tables have runs in common, which are played once.
     """
-    from fedcap.cli.compare import play_cells, print_plan, tell_failures
+    from fedcap.cli.compare import play_cells, tell_failures
+    from fedcap.cli.plan import print_grid_plan
     from fedcap.experiments.axes import seeds as parse_seeds
     from fedcap.experiments.engines import make_engine
     from fedcap.experiments.paper.items import item as find
@@ -117,7 +118,7 @@ def run(
     cells = cells_of([entry for item in chosen for entry in item.entries], parse_seeds(seeds), rounds)
     store = CellStore(out, results)
     if dry_run:
-        print_plan(Plan.of(cells, store), store, jobs, retry, as_json)
+        print_grid_plan(Plan.of(cells, store), store, jobs, retry, as_json)
         return
     plan = play_cells(cells, store, make_engine(engine, jobs, nice, address), retry, quiet)
     if results is not None:
