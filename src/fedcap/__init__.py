@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedcap import aggregators, attacks, methods
     from fedcap import detection as detectors
+    from fedcap.experiments.grid import Grid
     from fedcap.methods.equations import calibrate, customization_weights
     from fedcap.records import Result
     from fedcap.registry import InputError
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Experiment": "fedcap.simulation",
+    "Grid": "fedcap.experiments.grid",
     "InputError": "fedcap.registry",
     "Result": "fedcap.records",
     "Run": "fedcap.simulation",
@@ -36,6 +38,7 @@ _ROOMS = {
 
 __all__ = [
     "Experiment",
+    "Grid",
     "InputError",
     "Result",
     "Run",

@@ -14,9 +14,11 @@ import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 from fedcap import objects
+from fedcap.choices import to_table
 from fedcap.words import validation_message
 
 T = TypeVar("T")
@@ -50,14 +52,6 @@ def plain(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def to_table(choice: Any) -> Any:
-    """Return a name as a table, `"median"` as `{"name": "median"}`, and anything else as it is.
-
-    A table has the name of a thing and, beside it, the thing's options.
-    """
-    return {"name": choice} if isinstance(choice, str) else choice
-
-
 def as_table(choice: Any, kind: str = "thing") -> dict[str, Any]:
     """Return what was chosen, a name or a table, as a table; refuse anything else."""
     table = to_table(choice)
@@ -85,6 +79,13 @@ def load(reference: str) -> Any:
     except AttributeError:
         public = (name for name in vars(found) if not name.startswith("_"))
         raise InputError(f"{module!r} has no {attribute!r}: {nearest(attribute, public)}") from None
+
+
+@cache
+def _adapter(cls: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
 
 
 class Registry(Generic[T]):
@@ -156,7 +157,7 @@ class Registry(Generic[T]):
 
     def make(self, name: str, **options: Any) -> T:
         """Build the named thing; its options are checked against the types of its fields."""
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
 
         if GIVEN in options:
             thing = options.pop(GIVEN)
@@ -173,7 +174,7 @@ class Registry(Generic[T]):
                     raise InputError(f"{self.kind} {name!r}: {key} should be a finite number (got {value})")
                 options[key] = str(value)
         try:
-            return TypeAdapter(cls).validate_python(options)  # type: ignore[arg-type]
+            return cast("T", _adapter(cls).validate_python(options))
         except ValidationError as error:
             raise InputError(f"{self.kind} {name!r}: {validation_message(error)}") from None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Annotated, Any
 
 import typer
 
+from fedcap import choices
 from fedcap.registry import InputError
 
 Overrides = Annotated[
@@ -21,11 +21,7 @@ def parse_setting(text: str) -> dict[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
         raise InputError(f"--set {text}: expected KEY=VALUE, such as method.alpha=5")
-    parsed: Any
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
+    parsed = choices.value(value)
     for part in reversed(key.strip().split(".")):
         parsed = {part: parsed}
     return parsed  # type: ignore[no-any-return]

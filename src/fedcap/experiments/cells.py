@@ -34,7 +34,7 @@ class Cell:
         return "+".join(filter(None, (self.place["method"], self.place.get("rule"))))
 
     def __str__(self) -> str:
-        others = (f"{axis} {label}" for axis, label in self.place.items() if axis not in USUAL)
+        others = (f"{axis} {label}" for axis, label in self.place.items() if label and axis not in USUAL)
         named = (self.place["dataset"], self.method, self.place["attack"], f"seed {self.place['seed']}")
         return " · ".join([*named, *others])
 

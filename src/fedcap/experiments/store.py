@@ -1,7 +1,7 @@
 """Where the cells of grids are kept: a run's directory for each, and apart from them the failures.
 
     root/cells/<name>/          the run's directory, with its outcome.json once it has finished
-    root/failed/<name>.json     why a cell failed
+    root/failed/<name>.json     why a cell failed; beside it, a run that was damaged and played anew
 
 A second folder, `results`, may hold outcomes as small files, `<name>.json`: those of a repository. A cell's
 name is the start of its digest, so grids that have cells in common share them.
@@ -9,8 +9,12 @@ name is the start of its digest, so grids that have cells in common share them.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,6 +56,16 @@ class CellStore:
         self.keep_models = keep_models
         """Whether finished cells keep their checkpoint, which holds all models."""
 
+    def open(self) -> None:
+        """Create the folders; if that cannot be done, raise an `InputError` of one line."""
+        try:
+            for name in ("cells", "failed"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+            if not os.access(self.root / "cells", os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise InputError(f"cannot write to {self.root}: {error.strerror}; give another --out") from None
+
     def directory(self, cell: Cell) -> Path:
         """Return where a cell's run is kept."""
         return self.root / "cells" / cell.name
@@ -61,7 +75,7 @@ class CellStore:
         found = self._of_run(self.directory(cell))
         if found is None and self.results is not None:
             found = _read_outcome(self.results / f"{cell.name}.json")
-        return found
+        return found if found is not None and found.digest.startswith(cell.name) else None
 
     def outcomes(self) -> Mapping[str, Outcome]:
         """Return the outcomes of all finished cells, whatever grid they are of, by their `key`."""
@@ -75,13 +89,14 @@ class CellStore:
                 yield found
 
     def _of_run(self, directory: Path) -> Outcome | None:
-        try:
-            found = _read_outcome(directory / OUTCOME)
-        except InputError:
-            found = None  # it is made again from the run
-        if found is None and (directory / RESULT).exists():
-            found = Outcome.of(read(directory))
-        return found
+        """Return the outcome of a run, if it has one and all of its files are in order."""
+        with suppress(InputError):
+            if (found := _read_outcome(directory / OUTCOME)) is not None:
+                return found
+        with suppress(InputError):
+            if (directory / RESULT).exists():
+                return Outcome.of(read(directory))
+        return None
 
     def save(self, cell: Cell) -> Outcome:
         """Write down what a cell whose run has finished came to, and drop its models unless they are kept."""
@@ -112,9 +127,17 @@ class CellStore:
     def fail(self, cell: Cell, why: str, where: str = "", anew: bool = False) -> None:
         """Write down why a cell failed."""
         path = self._failed(cell)
-        path.parent.mkdir(parents=True, exist_ok=True)
         failure = Failure(cell.name, dict(cell.place), why, where, anew)
         write_aside(path, json.dumps(asdict(failure), indent=2, ensure_ascii=False))
+
+    def forget(self, cell: Cell) -> None:
+        """Let a cell that failed be tried again; a run that cannot go on is moved to the failures."""
+        failure, directory = self.failure(cell), self.directory(cell)
+        if failure is not None and failure.anew and directory.exists():
+            apart = self._failed(cell).with_suffix("")
+            shutil.rmtree(apart, ignore_errors=True)
+            directory.rename(apart)
+        self._failed(cell).unlink(missing_ok=True)
 
 
 def _read_outcome(path: Path) -> Outcome | None:
@@ -125,5 +148,7 @@ def _read_outcome(path: Path) -> Outcome | None:
         return None
     except UnicodeDecodeError:
         raise InputError(f"{path} is damaged: it is no text") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
     except InputError as error:
         raise InputError(f"{path} is {error}") from None

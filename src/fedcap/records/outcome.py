@@ -99,7 +99,7 @@ class Outcome:
     digest: str
     """`Experiment.digest()` of the run."""
     settings: Mapping[str, Any]
-    """Every setting, resolved, without those on which no result depends."""
+    """Every setting, resolved, without those on which no result depends; of a path, the last part."""
     provenance: Mapping[str, Any]
     """Versions, commit, hashes of data and partition, seed."""
     tacc: float
@@ -131,6 +131,8 @@ class Outcome:
             raise InputError(f"{run.path} has not finished: continue it with fedcap run --resume {run.path}")
         result = run.result
         settings = run.settings.model_dump(mode="json", exclude=set(FREE_TO_CHANGE))
+        if where := settings["dataset"].get("path"):
+            settings["dataset"]["path"] = Path(where).name
         made = cls(
             digest=run.provenance.digest,
             settings=settings,
@@ -214,7 +216,17 @@ def _benign(result: Result) -> list[float]:
 
 
 def _brief(facts: Provenance) -> dict[str, Any]:
-    names = ("versions", "threads", "seed", "data_hash", "partition_hash", "weights", "computes", "code")
+    names = (
+        "versions",
+        "commit",
+        "threads",
+        "seed",
+        "data_hash",
+        "partition_hash",
+        "weights",
+        "computes",
+        "code",
+    )
     return {name: getattr(facts, name) for name in names}
 
 

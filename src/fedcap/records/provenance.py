@@ -50,6 +50,8 @@ class Provenance:
     """Which of fedcap's ways to compute was used: versions with another number give other results."""
     code: Mapping[str, str] = field(default_factory=dict)
     """The hash of the file of each thing of the user's own, by `module:name`."""
+    commit: str = ""
+    """The commit of fedcap's source, if it was run from a checkout; with a plus if files were changed."""
     extended: Sequence[Shorter] = field(default_factory=list)
     """What the run was before it was extended, oldest first."""
 

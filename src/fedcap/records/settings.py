@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from fedcap.registry import plain, to_table
+from fedcap.choices import to_table
+from fedcap.registry import plain
 
 FREE_TO_CHANGE = ("workers", "checkpoint_every")
 """Settings on which no result depends: they may change when a run is resumed."""

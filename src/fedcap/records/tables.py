@@ -1,10 +1,11 @@
-"""Tables of plain values, as text, as Markdown and for JSON; and the table that sums up runs."""
+"""Tables of plain values, as text, Markdown, LaTeX and for JSON; and the table that sums up runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedcap.records.latex import latex
 from fedcap.records.run import Run
 
 Value = str | bool | int | float | None
@@ -48,6 +49,10 @@ class Table:
         """Return the table as Markdown, between its title and its notes."""
         title = [f"{self.title}."] if self.title else []
         return "\n\n".join([*title, markdown(self.columns, self.cells()), *self.notes])
+
+    def latex(self) -> str:
+        """Return the table as LaTeX, its title as caption; the document needs the package booktabs."""
+        return latex(self.columns, self.cells(), self.title, self.notes)
 
     def dicts(self) -> list[dict[str, Value]]:
         """Return a mapping of column to value for each row."""

@@ -3,6 +3,19 @@
 from fedcap.simulation.experiment import Experiment, load_experiment
 from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.reading import Run, read
-from fedcap.training import Crew, make_crew
+from fedcap.training import Crew, available_cores, make_crew
+from fedcap.training.crew.carrying import NotPortableError, carried
 
-__all__ = ["Crew", "Experiment", "Observer", "Run", "Simulation", "load_experiment", "make_crew", "read"]
+__all__ = [
+    "Crew",
+    "Experiment",
+    "NotPortableError",
+    "Observer",
+    "Run",
+    "Simulation",
+    "available_cores",
+    "carried",
+    "load_experiment",
+    "make_crew",
+    "read",
+]

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import logging
 import platform
+import subprocess
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
@@ -151,4 +154,19 @@ def provenance(simulation: Simulation) -> Provenance:
         course=digest(each_round, *decides),
         computes=COMPUTES,
         code=code,
+        commit=_commit(),
     )
+
+
+@cache
+def _commit() -> str:
+    """Return the commit of fedcap's source, with a plus if files were changed; empty without a checkout."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

@@ -11,11 +11,10 @@ from pydantic import ValidationError
 from fedcap import attacks, data, methods, models
 from fedcap.records import overlay
 from fedcap.registry import GIVEN, as_table, nearest
+from fedcap.simulation.choosing import UNLESS_GIVEN
 from fedcap.simulation.presets import preset
 from fedcap.training import SGD
 from fedcap.words import validation_message
-
-UNLESS_GIVEN = {"dataset": {"name": "digits"}, "method": {"name": "fedcap"}, "attack": {"name": "none"}}
 
 
 def resolve(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,27 @@
 """Engines: what plays the cells of a grid, on the cores of this machine or on a cluster."""
+
+from __future__ import annotations
+
+import importlib
+
+from fedcap.experiments.engines.base import Engine
+from fedcap.experiments.engines.local import LocalEngine
+from fedcap.registry import InputError, nearest
+
+NAMES = ("local", "ray")
+
+
+def make_engine(
+    name: str = "local", jobs: int | None = None, nice: bool = False, address: str | None = None
+) -> Engine:
+    """Return an engine by its name; jobs and niceness are the local one's, the address is Ray's."""
+    if name not in NAMES:
+        raise InputError(f"unknown engine {name!r}: {nearest(name, NAMES)}")
+    if name == "ray":
+        if jobs is not None or nice:
+            raise InputError("--jobs and --nice go with the local engine: a Ray cluster has its own slots")
+        engine: Engine = importlib.import_module("fedcap.experiments.engines.ray").RayEngine(address)
+        return engine
+    if address is not None:
+        raise InputError("--address goes with --engine ray")
+    return LocalEngine(jobs, nice)

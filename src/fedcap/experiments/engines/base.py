@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import traceback
 from collections.abc import Sequence
 from typing import Protocol
@@ -31,6 +32,23 @@ class Watcher(Protocol):
 
     def failed(self, cell: Cell, why: str) -> None:
         """Be told, in a line, why a cell failed."""
+
+
+class Quiet:
+    """A watcher that tells of failures alone, in the log."""
+
+    def started(self, cell: Cell) -> None:
+        """Say nothing."""
+
+    def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
+        """Say nothing."""
+
+    def finished(self, cell: Cell, outcome: Outcome) -> None:
+        """Say nothing."""
+
+    def failed(self, cell: Cell, why: str) -> None:
+        """Say which cell failed, and why."""
+        logging.getLogger("fedcap").warning("%s failed: %s", cell, why)
 
 
 class Engine(Protocol):
@@ -66,6 +84,13 @@ def play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
     is raised only if nothing more can be written.
     """
     try:
+        return _play(cell, store, watcher)
+    except OSError as error:
+        raise RunError(f"cannot write to {store.root}: {error.strerror or error}") from error
+
+
+def _play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
+    try:
         with make_crew(1) as crew:
             cell.experiment.run(store.directory(cell), crew, [_Telling(cell, watcher)])
         outcome = store.save(cell)
@@ -73,11 +98,11 @@ def play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
         return False
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
-            raise RunError(f"cannot write to {store.root}: {error.strerror}") from error
-        why = str(error) if isinstance(error, InputError | RunError) else f"{type(error).__name__}: {error}"
-        why = " ".join(why.split())
+            raise
+        known = isinstance(error, InputError | RunError)
+        why = " ".join((str(error) if known else f"{type(error).__name__}: {error}").split())
         store.fail(cell, why, traceback.format_exc(), anew=isinstance(error, InputError))
         watcher.failed(cell, why)
-        return True
-    watcher.finished(cell, outcome)
+    else:
+        watcher.finished(cell, outcome)
     return True

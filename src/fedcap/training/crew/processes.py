@@ -8,19 +8,15 @@ is done again.
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import socket
-import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, wait
+from collections.abc import Iterable, Mapping, Sequence
+from multiprocessing.connection import wait
 
 import torch
 from torch import Tensor
 
+from fedcap.children import Child
 from fedcap.state import Tensors
 from fedcap.training.bench import Bench, Job, Performed
 from fedcap.training.client import LocalData
@@ -36,46 +32,13 @@ DEATHS_FORGIVEN = 2
 """A job that has killed more workers than this is given up."""
 
 
-class Worker:
-    """A process of its own and the pipe to it. Closing the pipe ends the process."""
+class Worker(Child):
+    """A process that does jobs, one after the other."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        # Modules are found where this process finds them, and not first in the current directory.
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        with theirs, _interrupts_held_back():
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "fedcap.training.crew.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # stderr: what a user's code prints must not mix with our output
-                env={**os.environ, **threads, "PYTHONPATH": path},
-            )
-        self.pipe = Connection(ours.detach())
+        super().__init__("fedcap.training.crew.worker")
         self.order: Order | None = None
         """The job that it is doing."""
-
-    def send(self, message: Opening | Buffers | Order) -> None:
-        """Send a message; a dead worker is noticed only when its answer is read."""
-        with suppress(ConnectionError):
-            self.pipe.send(message)
-
-    def stop(self) -> int:
-        """End the process, whatever it is doing; return its exit code."""
-        self.pipe.close()
-        self.process.kill()
-        return self.process.wait()
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Block Ctrl-C (SIGINT); a process started meanwhile inherits the block, so it is never interrupted."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class ProcessCrew(Crew):

@@ -1,0 +1,172 @@
+"""`fedcap compare`: a grid of methods, rules, attacks, data sets, seeds and other settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcap import choices
+from fedcap.cli.errors import FAILED, Interrupted
+from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
+from fedcap.cli.progress import duration
+from fedcap.cli.settings import Overrides, parse_setting
+from fedcap.registry import InputError, RunError
+from fedcap.words import plural
+
+if TYPE_CHECKING:
+    from fedcap.experiments.cells import Cell
+    from fedcap.experiments.engines.base import Engine
+    from fedcap.experiments.plan import Plan
+    from fedcap.experiments.store import CellStore
+
+SHOWN = 20
+"""How many runs that would be played, and how many that failed, a dry run lists."""
+
+
+def compare(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings as of one run, and [axes].")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods: fedavg,fedcap, or all. Options in brackets: fedcap(alpha=5).")
+    ] = None,
+    rules: Annotated[
+        str | None, typer.Option(help="Rules, for methods that take any: median,bucketing(median), or all.")
+    ] = None,
+    attacks: Annotated[str | None, typer.Option(help="Attacks: none,ipm,lie, or all.")] = None,
+    datasets: Annotated[
+        str | None, typer.Option(help="Data sets, or paths of your own. [default: digits]")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds: 0-4,7. [default: 0]")] = None,
+    axes: Annotated[
+        list[str] | None,
+        typer.Option("--axis", metavar="KEY=V1,V2", help="Any other setting as an axis. Repeatable."),
+    ] = None,
+    settings: Overrides = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds. [default: the data set's]")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Method to compare the others with. [default: fedcap]")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where runs and tables are kept.")] = Path("fedcap-grid"),
+    engine: Annotated[str, typer.Option(help="Where runs are played: local or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="The Ray cluster's address.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at once. [default: one per core]")] = None,
+    nice: Annotated[bool, typer.Option("--nice", help="Leave the cores to others that want them.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try runs again that failed before.")] = False,
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Keep the models of finished runs.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would run and how long it may take, and stop.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare methods under attacks: every combination is a run, and those that are done are skipped.
+
+    The same command goes on where it was interrupted. Grids with the same --out share their runs.
+    """
+    from fedcap.experiments.comparison import Comparison
+    from fedcap.experiments.engines import make_engine
+    from fedcap.experiments.grid import Grid
+    from fedcap.experiments.plan import Plan
+    from fedcap.experiments.store import CellStore
+    from fedcap.records import overlay
+
+    common: dict[str, Any] = {} if rounds is None else {"rounds": rounds}
+    for setting in settings or []:
+        common = overlay(common, parse_setting(setting))
+    flags = {"methods": methods, "rules": rules, "attacks": attacks, "datasets": datasets, "seeds": seeds}
+    varied: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    varied |= dict(map(_axis, axes or []))
+    with users_code():
+        grid = Grid(axes=varied, **common) if file is None else Grid.read(file, varied, common)
+        cells = grid.cells()
+        plays = make_engine(engine, jobs, nice, address)
+        store = CellStore(out, keep_models=keep_models)
+        Comparison.of([], against, cells)  # a mistake in it is told before anything starts
+        if dry_run:
+            _print_plan(Plan.of(cells, store), store, jobs, retry, as_json)
+            return
+        plan = _play(cells, store, plays, retry, quiet)
+    compared = Comparison.of(plan.found, against, cells)
+    try:
+        saved = compared.save(out)
+    except OSError as error:
+        raise RunError(f"cannot write to {out}: {error.strerror}") from error
+    if as_json:
+        failed = [{"place": dict(f.place), "why": f.why} for f in plan.failed.values()]
+        facts = {"directory": str(out), "runs": len(plan.runs), "done": len(plan.done), "failed": failed}
+        print_json({**facts, "rows": compared.dicts()})
+    else:
+        for table in compared.tables():
+            print_table(table)
+            typer.echo()
+        typer.echo(f"Saved: {', '.join(map(str, saved))}; every run in {store.root / 'cells'}")
+    if plan.failed:
+        _tell_failures(plan, out)
+        raise typer.Exit(FAILED)
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    """Return `training.lr=0.1,0.05` as a setting and its values."""
+    key, equals, values = text.partition("=")
+    if not equals or not all(key.split(".")) or not values.strip():
+        raise InputError(f"--axis {text}: expected KEY=V1,V2, such as training.lr=0.1,0.05")
+    return key.strip(), [choices.value(value) for value in choices.split(values)]
+
+
+def _play(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quiet: bool) -> Plan:
+    from fedcap.cli.grid_progress import GridTable
+    from fedcap.experiments.plan import Plan, made_ready
+
+    plan = made_ready(cells, store, retry)
+    try:
+        with GridTable(plan, quiet) as table:
+            engine.run(plan.left, store, table)
+    except KeyboardInterrupt:
+        plan = Plan.of(cells, store)
+        done = f"{len(plan.done)} of {plural(len(plan.runs), 'run')} are done and stay in {store.root}"
+        raise Interrupted(f"interrupted: {done}; the same command goes on") from None
+    return Plan.of(cells, store)
+
+
+def _tell_failures(plan: Plan, out: Path) -> None:
+    """Tell in a line how many runs failed, and where to read why."""
+    typer.echo(
+        f"fedcap: {len(plan.failed)} of {plural(len(plan.runs), 'run')} failed: why is in {out / 'failed'};"
+        " --retry tries them again",
+        err=True,
+    )
+
+
+def _print_plan(plan: Plan, store: CellStore, jobs: int | None, retry: bool, as_json: bool) -> None:
+    """Print which runs are done, failed and left, and how long those may take that would be played."""
+    from fedcap.experiments.forecast import Forecast
+    from fedcap.simulation import available_cores
+
+    slots = jobs or available_cores()
+    left = [
+        cell for cell in plan.runs if cell.name not in plan.done and (retry or cell.name not in plan.failed)
+    ]
+    foreseen = Forecast.of(left, store.outcomes().values(), slots)
+    if as_json:
+        states = dict.fromkeys(plan.failed, "failed") | dict.fromkeys((c.name for c in left), "would run")
+        runs = [{"name": c.name, "state": states.get(c.name, "done"), **c.place} for c in plan.runs]
+        print_json({"runs": runs, "seconds": foreseen.seconds, "at_once": slots, "basis": foreseen.basis})
+        return
+    failed = f", {len(plan.failed)} failed" if plan.failed else ""
+    typer.echo(f"{plural(len(plan.runs), 'run')}: {len(plan.done)} done{failed}, {len(left)} would run")
+    for cell in left[:SHOWN]:
+        typer.echo(f"  {cell}")
+    if len(left) > SHOWN:
+        typer.echo(f"  … and {len(left) - SHOWN:,} more: --json has all")
+    for failure in list(plan.failed.values())[:SHOWN]:
+        typer.echo(f"  failed: {' · '.join(filter(None, failure.place.values()))}: {failure.why}")
+    if left:
+        typer.echo(
+            f"About {duration(foreseen.seconds)}, {plural(slots, 'run')} at once, by {foreseen.basis}."
+        )
+    typer.echo("This is a dry run: nothing was played or written.")
