@@ -12,7 +12,18 @@ from fedcap import aggregators, attacks, data, detection, methods, models
 from fedcap.data import partitions
 
 SOURCE = Path(fedcap.__file__).parent
-FLOOR = {"registry", "choices", "children", "objects", "randomness", "samples", "files", "matrices", "state", "words"}
+FLOOR = {
+    "registry",
+    "choices",
+    "children",
+    "objects",
+    "randomness",
+    "samples",
+    "files",
+    "matrices",
+    "state",
+    "words",
+}
 """What every room stands on; these import nothing but each other."""
 MAY_IMPORT: dict[str, set[str]] = {
     "attacks": set(),
