@@ -68,10 +68,10 @@ def to_table(choice: Any) -> Any:
 
 def spelling(choice: Any) -> str:
     """Return the word for a name, or for a table of name and options."""
-    if not isinstance(choice, Mapping):
+    if not isinstance(choice, Mapping) or "name" not in choice:
         return choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False, default=str)
     options = dict(choice)
-    name = str(options.pop("name", ""))
+    name = str(options.pop("name"))
     inner = [spelling(options.pop("rule"))] if "rule" in options else []
     parts = [*inner, *(f"{key}={spelling(option)}" for key, option in options.items())]
     return f"{name}({', '.join(parts)})" if parts else name

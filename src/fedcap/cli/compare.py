@@ -10,7 +10,7 @@ import typer
 from fedcap import choices
 from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
-from fedcap.cli.progress import duration
+from fedcap.cli.plan import print_grid_plan
 from fedcap.cli.settings import Overrides, parse_setting
 from fedcap.registry import InputError, RunError
 from fedcap.words import plural
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from fedcap.experiments.engines.base import Engine
     from fedcap.experiments.plan import Plan
     from fedcap.experiments.store import CellStore
-
-SHOWN = 20
-"""How many runs that would be played, and how many that failed, a dry run lists."""
 
 
 def compare(
@@ -87,10 +84,11 @@ def compare(
         plays = make_engine(engine, jobs, nice, address)
         store = CellStore(out, keep_models=keep_models)
         Comparison.of([], against, cells)  # a mistake in it is told before anything starts
-        if dry_run:
-            _print_plan(Plan.of(cells, store), store, jobs, retry, as_json)
-            return
-        plan = _play(cells, store, plays, retry, quiet)
+        if not dry_run:
+            plan = _play(cells, store, plays, retry, quiet)
+    if dry_run:
+        print_grid_plan(Plan.of(cells, store), store, jobs, retry, as_json)
+        return
     compared = Comparison.of(plan.found, against, cells)
     try:
         saved = compared.save(out)
@@ -140,33 +138,3 @@ def _tell_failures(plan: Plan, out: Path) -> None:
         " --retry tries them again",
         err=True,
     )
-
-
-def _print_plan(plan: Plan, store: CellStore, jobs: int | None, retry: bool, as_json: bool) -> None:
-    """Print which runs are done, failed and left, and how long those may take that would be played."""
-    from fedcap.experiments.forecast import Forecast
-    from fedcap.simulation import available_cores
-
-    slots = jobs or available_cores()
-    left = [
-        cell for cell in plan.runs if cell.name not in plan.done and (retry or cell.name not in plan.failed)
-    ]
-    foreseen = Forecast.of(left, store.outcomes().values(), slots)
-    if as_json:
-        states = dict.fromkeys(plan.failed, "failed") | dict.fromkeys((c.name for c in left), "would run")
-        runs = [{"name": c.name, "state": states.get(c.name, "done"), **c.place} for c in plan.runs]
-        print_json({"runs": runs, "seconds": foreseen.seconds, "at_once": slots, "basis": foreseen.basis})
-        return
-    failed = f", {len(plan.failed)} failed" if plan.failed else ""
-    typer.echo(f"{plural(len(plan.runs), 'run')}: {len(plan.done)} done{failed}, {len(left)} would run")
-    for cell in left[:SHOWN]:
-        typer.echo(f"  {cell}")
-    if len(left) > SHOWN:
-        typer.echo(f"  … and {len(left) - SHOWN:,} more: --json has all")
-    for failure in list(plan.failed.values())[:SHOWN]:
-        typer.echo(f"  failed: {' · '.join(filter(None, failure.place.values()))}: {failure.why}")
-    if left:
-        typer.echo(
-            f"About {duration(foreseen.seconds)}, {plural(slots, 'run')} at once, by {foreseen.basis}."
-        )
-    typer.echo("This is a dry run: nothing was played or written.")

@@ -30,7 +30,7 @@ class GridTable:
         self._left = {cell.name: cell.experiment.rounds for cell in plan.left}
         """The rounds that each run has left."""
         self._running: dict[str, tuple[Cell, int, float | None]] = {}
-        self._all, self._played, self._began = sum(self._left.values()), 0, time.monotonic()
+        self._all, self._played, self._began = sum(self._left.values()), 0, 0.0
         self._live = Live(
             console=self._console, transient=True, get_renderable=self._table, refresh_per_second=2
         )
@@ -45,6 +45,7 @@ class GridTable:
 
     def started(self, cell: Cell) -> None:
         """Show the run among those under way."""
+        self._began = self._began or time.monotonic()
         self._running[cell.name] = (cell, 0, None)
 
     def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:

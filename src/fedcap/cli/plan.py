@@ -1,4 +1,4 @@
-"""`fedcap run --dry-run`: every setting as it will be, and what would run; nothing is trained or written."""
+"""What would run, with --dry-run: every setting of a run, every run of a grid. Nothing is kept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fedcap.cli.output import print_json, users_code
+from fedcap.cli.progress import duration
 from fedcap.words import plural
 
 if TYPE_CHECKING:
+    from fedcap.experiments.plan import Plan
+    from fedcap.experiments.store import CellStore
     from fedcap.simulation import Experiment
+
+RUNS_SHOWN = 20
+"""How many runs that would be played, and how many that failed, are listed."""
 
 
 def print_plan(experiment: Experiment, as_json: bool) -> None:
@@ -55,3 +61,30 @@ def _lines(experiment: Experiment, plan: dict[str, Any]) -> list[str]:
         f"model {experiment.model_name} of {plural(plan['weights'], 'weight')}",
         "Every setting follows. This is a dry run: nothing was trained or written.",
     ]
+
+
+def print_grid_plan(plan: Plan, store: CellStore, jobs: int | None, retry: bool, as_json: bool) -> None:
+    """Print which runs of a grid are done, failed and left, and how long those left may take."""
+    from fedcap.experiments.forecast import Forecast
+    from fedcap.simulation import available_cores
+
+    slots = jobs or available_cores()
+    failed = {} if retry else plan.failed
+    left = [cell for cell in plan.runs if cell.name not in plan.done and cell.name not in failed]
+    with users_code():
+        foreseen = Forecast.of(left, store.outcomes().values(), slots)
+    if as_json:
+        states = dict.fromkeys(plan.done, "done") | dict.fromkeys(failed, "failed")
+        runs = [{"name": c.name, "state": states.get(c.name, "left"), **c.place} for c in plan.runs]
+        print_json({"runs": runs, "seconds": foreseen.seconds, "at_once": slots, "basis": foreseen.basis})
+        return
+    told = f", {len(failed)} failed (--retry tries them again)" if failed else ""
+    typer.echo(f"{plural(len(plan.runs), 'run')}: {len(plan.done)} done{told}, {len(left)} would be played")
+    lines = [f"  {cell}" for cell in left]
+    lines += [f"  {cell} failed: {failed[cell.name].why}" for cell in plan.runs if cell.name in failed]
+    typer.echo("\n".join(lines[:RUNS_SHOWN]), nl=bool(lines))
+    if len(lines) > RUNS_SHOWN:
+        typer.echo(f"  … and {len(lines) - RUNS_SHOWN:,} more: --json has all")
+    if left:
+        typer.echo(f"About {duration(foreseen.seconds)}, {slots} at once; by {foreseen.basis}.")
+    typer.echo("This is a dry run: nothing was kept.")

@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from fedcap.experiments.cells import Cell
+from fedcap.experiments.grid import Grid
 from fedcap.files import write_aside
 from fedcap.records import Result, Table
 from fedcap.records.tables import DIVERGED_NOTE
 from fedcap.report.figures import draw_demo
-from fedcap.simulation import Crew, Experiment, Observer
+from fedcap.simulation import Crew, Observer
 from fedcap.words import plural
 
 METHODS = ("local", "fedavg", "fedcap")
@@ -36,31 +38,13 @@ NOTE = (
 HEADING = "# What attacks do to FedAvg, and what FedCAP does about it"
 PICTURE = "![Accuracy by attack, and what the server sees of each client](accuracy.png)"
 
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of the demo."""
-
-    method: str
-    attack: str
-    experiment: Experiment
-
-
 Results = Sequence[tuple[Cell, Result]]
 
 
 def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> list[Cell]:
     """Return the runs of the demo: every method, without an attack and under each."""
-    given = {} if rounds is None else {"rounds": rounds}
-    return [
-        Cell(
-            method,
-            attack,
-            Experiment(method=method, attack=attack, malicious=malicious, seed=seed, **given),
-        )
-        for attack in ATTACKS
-        for method in METHODS
-    ]
+    given: dict[str, Any] = {} if rounds is None else {"rounds": rounds}
+    return Grid(methods=METHODS, attacks=ATTACKS, seed=seed, malicious=malicious, **given).cells()
 
 
 def run(
@@ -71,8 +55,7 @@ def run(
     Cells with other settings have other directories, so that old ones stay.
     """
     for cell in planned:
-        name = f"{cell.method}-{cell.attack}-{cell.experiment.digest()[:8]}"
-        where = out / "runs" / name
+        where = out / "runs" / f"{cell.method}-{cell.place['attack']}-{cell.name[:8]}"
         yield cell, cell.experiment.run(out=where, crew=crew, observers=observers)
 
 
@@ -137,7 +120,7 @@ class DemoTable:
     @classmethod
     def of(cls, results: Results) -> Self:
         """Read the rows off the runs."""
-        found = {(cell.method, cell.attack): result for cell, result in results}
+        found = {(cell.method, cell.place["attack"]): result for cell, result in results}
         rows = [
             DemoRow.of(attack, **{method: found[method, attack] for method in METHODS}) for attack in ATTACKS
         ]
@@ -169,7 +152,7 @@ def save(made: DemoTable, results: Results, out: Path) -> None:
     """Write the table and the picture into a directory."""
     write_aside(out / "report.md", "\n\n".join([HEADING, made.table.markdown(), PICTURE]) + "\n")
     write_aside(out / "table.json", json.dumps(made.dicts(), indent=2))
-    found = {(cell.method, cell.attack): result for cell, result in results}
+    found = {(cell.method, cell.place["attack"]): result for cell, result in results}
     draw_demo(
         [row.label for row in made.rows],
         made.accuracies(),

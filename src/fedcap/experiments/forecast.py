@@ -38,8 +38,8 @@ class Forecast:
         alike = sum(len(paces[kind]) for kind in set(kinds.values()) if kind in paces)
         parts = [f"{plural(alike, 'finished run')} of the same data set, network and method"] * bool(alike)
         if strangers:
-            names = ", ".join(dict.fromkeys(f"{method} on {where}" for where, _, method in strangers))
-            parts.append(f"one client's training, timed now, of {names}")
+            names = ", ".join(dict.fromkeys(method for *_, method in strangers))
+            parts.append(f"one client's training, timed now: {names}")
         total = math.fsum(rounds[kind] * cell.experiment.rounds for cell, kind in kinds.items())
         return cls(total / max(1, min(slots, len(cells))), " and ".join(parts))
 

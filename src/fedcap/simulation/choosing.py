@@ -6,9 +6,8 @@ Here it becomes a table, with its name resolved, and gets the label that tables 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +61,11 @@ def label_of(kind: str, table: Mapping[str, Any]) -> str:
 
 
 def _defaults(kind: str, name: str) -> dict[str, Any]:
-    known = inspect.signature(_REGISTRIES[kind].get(name)).parameters.values()
-    return {parameter.name: parameter.default for parameter in known}
+    known: Any = _REGISTRIES[kind].get(name)
+    made = {
+        field.name: field.default_factory() for field in fields(known) if field.default_factory is not MISSING
+    }
+    return {field.name: field.default for field in fields(known)} | made
 
 
 def options_of(kind: str, table: Mapping[str, Any]) -> list[str]:

@@ -86,7 +86,12 @@ def play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
     try:
         return _play(cell, store, watcher)
     except OSError as error:
-        raise RunError(f"cannot write to {store.root}: {error.strerror or error}") from error
+        raise no_room(store, error) from error
+
+
+def no_room(store: CellStore, error: OSError) -> RunError:
+    """Return the error that ends a grid: nothing more can be written."""
+    return RunError(f"cannot write to {store.root}: {error.strerror or error}; what is done stays there")
 
 
 def _play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:

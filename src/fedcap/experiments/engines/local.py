@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from fedcap.children import Child
 from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines.base import Watcher, play
+from fedcap.experiments.engines.base import Watcher, no_room, play
 from fedcap.experiments.store import CellStore
 from fedcap.registry import InputError, RunError
 from fedcap.simulation import NotPortableError, available_cores, carried
@@ -181,7 +181,7 @@ class _Floor:
         try:
             self._store.fail(cell, why)
         except OSError as error:
-            raise RunError(f"cannot write to {self._store.root}: {error.strerror}") from error
+            raise no_room(self._store, error) from error
         self._watcher.failed(cell, why)
 
     def _say(self, line: str) -> None:

@@ -1,0 +1,246 @@
+"""The cells of a grid: which there are, what they are called, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from grid_tools import TINY, Here, Notes
+from python_tools import Louder, Plain, here
+
+import fedcap
+from fedcap.experiments.axes import seeds
+from fedcap.experiments.cells import Cell
+from fedcap.experiments.grid import Grid
+from fedcap.methods.fedavg import FedAvg
+from fedcap.methods.fedcap import FedCAP
+from fedcap.registry import InputError
+from fedcap.simulation import Experiment
+
+
+def named(cells: list[Cell]) -> list[str]:
+    return [str(cell) for cell in cells]
+
+
+def digest(**settings: object) -> str:
+    return Experiment(**settings).digest()
+
+
+def test_cells_are_all_combinations_a_seed_after_the_other() -> None:
+    cells = Grid(methods=["local", "fedcap"], attacks=["none", "IPM"], seeds="0-1", rounds=5).cells()
+    expected = [
+        f"digits · {method} · {attack} · seed {seed}"
+        for seed in (0, 1)
+        for attack in ("none", "ipm")
+        for method in ("local", "fedcap")
+    ]
+    assert named(cells) == expected
+    last = Experiment(method="fedcap", attack="ipm", seed=1, rounds=5)
+    assert cells[-1].experiment.digest() == last.digest()
+    assert cells[-1].name == last.digest()[:16]
+    assert cells[-1].place == {
+        "dataset": "digits",
+        "method": "fedcap",
+        "rule": "",
+        "attack": "ipm",
+        "seed": "1",
+    }
+
+
+def test_rules_go_to_the_methods_that_take_one() -> None:
+    cells = Grid(methods="fedavg,fedcap,ditto", rules="median,bucketing(median)").cells()
+    assert [cell.method for cell in cells] == [
+        "fedavg+median",
+        "fedavg+bucketing(median)",
+        "fedcap",
+        "ditto+median",
+        "ditto+bucketing(median)",
+    ]
+    rule = {"name": "bucketing", "rule": "median"}
+    assert cells[1].experiment.digest() == digest(method={"name": "fedavg", "rule": rule})
+
+
+def test_a_wrapper_is_called_by_its_inner_rule_even_if_that_is_the_usual_one() -> None:
+    cells = Grid(methods="fedavg", rules=["bucketing", {"name": "gas", "rule": "krum", "chunks": 7}]).cells()
+    assert [cell.place["rule"] for cell in cells] == ["bucketing(median)", "gas(krum, chunks=7)"]
+
+
+def test_any_setting_is_an_axis_and_options_go_to_those_that_have_them() -> None:
+    axes = {"method.alpha": [1, 2], "training.lr": [0.1, 0.05]}
+    cells = Grid(methods="fedavg,fedcap", axes=axes, attack="lie").cells()
+    assert [(c.method, c.place["method.alpha"], c.place["training.lr"]) for c in cells] == [
+        ("fedavg", "", "0.1"),
+        ("fedavg", "", "0.05"),
+        ("fedcap", "1", "0.1"),
+        ("fedcap", "1", "0.05"),
+        ("fedcap", "2", "0.1"),
+        ("fedcap", "2", "0.05"),
+    ]
+    assert all(cell.experiment.attack.name == "lie" for cell in cells)
+    chosen = {"method": {"name": "fedcap", "alpha": 2}, "training": {"lr": 0.05}, "attack": "lie"}
+    assert cells[-1].experiment.digest() == digest(**chosen)
+    assert str(cells[-1]).endswith("· seed 0 · method.alpha 2 · training.lr 0.05")
+
+
+def test_cells_that_are_one_run_have_one_name() -> None:
+    cells = Grid(attacks="none,ipm", axes={"malicious": [0.1, 0.2]}).cells()
+    assert len({cell.name for cell in cells}) == 3
+    assert cells[0].name == cells[1].name
+
+
+def test_options_of_a_method_in_the_settings_go_to_whoever_has_them() -> None:
+    cells = Grid(methods="fedavg,fedcap,fedcap(alpha=7)", method={"alpha": 3}).cells()
+    alphas = [cell.experiment.settings()["method"].get("alpha") for cell in cells]
+    assert alphas == [None, 3.0, 7.0]
+    assert [cell.method for cell in cells] == ["fedavg", "fedcap", "fedcap(alpha=7)"]
+
+
+def test_a_named_method_in_the_settings_gives_its_options_to_that_name() -> None:
+    settings = {"method": {"name": "fedcap", "alpha": 3}}
+    alphas = [
+        c.experiment.settings()["method"].get("alpha")
+        for c in Grid(methods="ditto,fedcap", **settings).cells()
+    ]
+    assert alphas == [None, 3.0]
+    assert Grid(seeds=4, **settings).cells()[0].experiment.digest() == digest(seed=4, **settings)
+
+
+def test_objects_tables_and_labels_of_ones_own() -> None:
+    cells = Grid(
+        methods={"mine": FedCAP(alpha=9), "usual": "fedcap", "rule": FedAvg(rule="median")},
+        attacks=[Louder(scale=3.0), {"name": "lie", "label": "a little"}, here(Louder)()],
+        **TINY,
+    ).cells()
+    assert [cell.place["method"] for cell in cells[:3]] == ["mine", "usual", "rule"]
+    assert [cell.place["attack"] for cell in cells[::3]] == [
+        "python_tools:Louder(scale=3.0)",
+        "a little",
+        "Louder",
+    ]
+    assert cells[0].experiment.settings()["method"]["alpha"] == 9
+
+
+def test_a_rule_goes_to_a_method_that_is_an_object() -> None:
+    cells = Grid(methods=[here(FedAvg)(), FedAvg()], rules=["median", Plain()], **TINY).cells()
+    assert [cell.method for cell in cells] == [
+        "FedAvg+median",
+        "FedAvg+python_tools:Plain",
+        "fedavg+median",
+        "fedavg+python_tools:Plain",
+    ]
+    rules = [cell.experiment.settings()["method"]["rule"]["name"] for cell in cells]
+    assert rules == ["median", "python_tools:Plain"] * 2
+
+
+def test_two_that_are_called_the_same_need_labels() -> None:
+    with pytest.raises(InputError, match="two values of axis attack are called Louder: give labels"):
+        Grid(attacks=[here(Louder)(), here(Louder)(scale=4.0)])
+
+
+def test_all_is_everything_of_its_kind() -> None:
+    cells = Grid(methods="fedavg", attacks="all", rules="all").cells()
+    assert [cell.place["attack"] for cell in cells[:: len(fedcap.aggregators.names())]] == [
+        "none",
+        *fedcap.attacks.names(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("0-3,7", [0, 1, 2, 3, 7]), (5, [5]), ([2, 1], [2, 1]), (range(2), [0, 1])]
+)
+def test_seeds_as_ranges_and_lists(given: object, expected: list[int]) -> None:
+    assert seeds(given) == expected
+
+
+@pytest.mark.parametrize("given", ["3-1", "a", "-1", "1.5", [-1], [True], 0.5, "0--2"])
+def test_what_is_no_seed_is_refused(given: object) -> None:
+    with pytest.raises(InputError, match="seeds are whole numbers from 0"):
+        seeds(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "nothing to compare"),
+        ({"methods": "fedcapp"}, "unknown method 'fedcapp': did you mean 'fedcap'"),
+        ({"attacks": "none,ipn"}, "unknown attack 'ipn': did you mean 'ipm'"),
+        ({"methods": "fedavg", "rules": "medain"}, "unknown aggregator 'medain': did you mean 'median'"),
+        ({"methods": "fedavg", "rules": "bucketing(medain)"}, "unknown aggregator 'medain'"),
+        ({"datasets": "digitz"}, "unknown data set 'digitz': did you mean 'digits'"),
+        ({"methods": "fedcap", "rules": "median"}, "no method of this grid has an option 'rule'"),
+        ({"methods": "fedavg,fedcap", "method": {"alpa": 1}}, "option 'alpa': did you mean 'alpha'"),
+        (
+            {"axes": {"attack.epsilon": [1]}, "attacks": "none,lie"},
+            "no attack of this grid has an option 'epsilon'",
+        ),
+        ({"axes": {"trainng.lr": [0.1]}}, "unknown setting 'trainng': did you mean 'training'"),
+        ({"axes": {"training.lr": []}}, "axis training.lr has no values"),
+        ({"axes": {"training.lr": [-1]}}, "lr should be greater than"),
+        ({"axes": {"dataset.sampels": [9]}}, "has no option 'sampels': did you mean 'samples'"),
+        ({"methods": "fedcap(alpha=x)"}, "alpha should be a valid number"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_starts(given: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        Grid(**given).cells()  # type: ignore[arg-type]
+    assert said in str(error.value)
+
+
+def test_a_file_has_settings_and_axes_and_what_is_given_goes_over_both(tmp_path: Path) -> None:
+    file = tmp_path / "grid.toml"
+    file.write_text(
+        "rounds = 7\n[dataset]\nsamples = 20\n"
+        '[axes]\nmethods = ["fedavg", {name = "fedcap", alpha = 9, label = "nine"}]\nseeds = "0-4"\n'
+        "[axes.training]\nlr = [0.1, 0.2]\n"
+    )
+    cells = Grid.read(file, {"seeds": "3"}, {"rounds": 2}).cells()
+    assert [(c.method, c.place["seed"], c.place["training.lr"]) for c in cells] == [
+        ("fedavg", "3", "0.1"),
+        ("fedavg", "3", "0.2"),
+        ("nine", "3", "0.1"),
+        ("nine", "3", "0.2"),
+    ]
+    assert {(c.experiment.rounds, c.experiment.source.samples) for c in cells} == {(2, 20)}
+
+
+def test_data_of_ones_own_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    rows = "".join(f"{x},{x % 3},{x % 2}\n" for x in range(60))
+    for name in ("north", "south"):
+        (tmp_path / f"{name}.csv").write_text("x,z,label\n" + rows + ("7,1,1\n" if name == "south" else ""))
+    paths = ",".join(str(tmp_path / f"{name}.csv") for name in ("north", "south"))
+    cells = Grid(datasets=paths, methods="fedavg", dataset={"label": "label", "clients": 3}).cells()
+    assert [cell.place["dataset"] for cell in cells] == ["north", "south"]
+    assert cells[0].name != cells[1].name
+    assert cells[0].key != cells[1].key
+
+
+def test_a_grid_is_played_saved_and_compared(tmp_path: Path) -> None:
+    notes, out = Notes(), tmp_path / "grid"
+    grid = fedcap.Grid(methods="fedavg,fedcap", seeds="0-1", **TINY)
+    compared = grid.run(out, Here(), watcher=notes)
+    rows = compared.tidy()
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        ("fedavg", "0"),
+        ("fedcap", "0"),
+        ("fedavg", "1"),
+        ("fedcap", "1"),
+    ]
+    for row in rows:
+        alone = Experiment(method=row["method"], seed=int(str(row["seed"])), **TINY).run()
+        assert row["tacc"] == alone.tacc
+    assert (out / "tables.md").exists()
+    again = Notes()
+    assert grid.run(out, Here(), watcher=again).markdown() == compared.markdown()
+    assert again.told == []
+    more = Notes()
+    fedcap.Grid(methods="fedavg,local", seeds="0-1", **TINY).run(out, Here(), watcher=more)
+    assert [line for line in more.told if line[0] == "started"] == [
+        ("started", "digits · local · none · seed 0"),
+        ("started", "digits · local · none · seed 1"),
+    ]
+
+
+def test_a_method_to_compare_with_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no method 'ditto' in this grid"):
+        Grid(methods="fedavg,fedcap", **TINY).run(tmp_path / "grid", Here(), against="ditto")
+    assert not (tmp_path / "grid").exists()
