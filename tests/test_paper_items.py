@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import fedcap
 from fedcap import Experiment
+from fedcap.experiments.grid import Grid
 from fedcap.experiments.paper import published
 from fedcap.experiments.paper.items import item, items
 from fedcap.experiments.paper.recorded import Recorded, cells, progress
@@ -49,7 +52,7 @@ def keys(name: str, **only: str) -> set[str]:
     return {cell.key for cell in cells(item(name).only(**only).entries, [0])}
 
 
-def fedcap(alpha: float, phi: float, lambda_: float) -> dict[str, Any]:
+def with_options(alpha: float, phi: float, lambda_: float) -> dict[str, Any]:
     return {"name": "fedcap", "alpha": alpha, "phi": phi, "lambda_": lambda_}
 
 
@@ -58,10 +61,10 @@ def test_cells_have_the_settings_of_the_paper() -> None:
         return key(dataset="wisdm", method=method, attack=attack, rounds=100)
 
     assert keys("table-1", dataset="wisdm", attack="ipm", column="FedCAP") == {
-        wisdm("ipm", fedcap(2, 0.1, 0.1))
+        wisdm("ipm", with_options(2, 0.1, 0.1))
     }
     assert keys("table-3", dataset="wisdm", attack="min-sum", column="FedCAP") == {
-        wisdm("min-sum", fedcap(2, 0.3, 0.5))
+        wisdm("min-sum", with_options(2, 0.3, 0.5))
     }
     assert keys("table-1", dataset="wisdm", attack="lie", column="Median") == {
         wisdm("lie", {"name": "fedavg", "rule": "median"})
@@ -81,7 +84,7 @@ def test_cells_have_the_settings_of_the_paper() -> None:
         key(
             dataset="cifar10",
             attack="ipm",
-            method={**fedcap(10, 0.3, 0.1), "calibrate": False, "detect": False, "personalise": False},
+            method={**with_options(10, 0.3, 0.1), "calibrate": False, "detect": False, "personalise": False},
         )
     }
 
@@ -123,3 +126,12 @@ def test_an_unknown_table_column_or_data_set_answers_with_those_there_are() -> N
     with pytest.raises(InputError, match=r"no dataset 'mnist'.*emnist"):
         item("table-1").only(dataset="mnist")
     assert {entry.column for entry in item("table-1").only(column="fltrust").entries} == {"FLTrust"}
+
+
+def test_the_grid_of_every_method_can_be_planned() -> None:
+    found = Grid.read(Path(__file__).parents[1] / "examples" / "headline.toml", {}, {}).cells()
+    methods = {cell.place["method"] for cell in found}
+    attacks = {cell.place["attack"] for cell in found}
+    assert len(found) == len(methods) * len(attacks) * 5
+    assert {*fedcap.attacks.names(), "none"} == attacks
+    assert {"fedcap", "fedavg+bucketing(median)", "ditto+median", "fltrust"} <= methods

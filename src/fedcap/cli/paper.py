@@ -9,6 +9,7 @@ import typer
 
 from fedcap.cli import paper_pages
 from fedcap.cli.app import App
+from fedcap.cli.engines import Address, EngineName
 from fedcap.cli.errors import FAILED
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table
 from fedcap.cli.paper_pages import RESULTS, RUNS, Out, Results
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from fedcap.experiments.paper.recorded import Recorded
 
 app = App("Run the paper's tables and figures, and show its figures beside ours.")
-app.command()(paper_pages.keep)
-app.command()(paper_pages.write)
-app.command()(paper_pages.pack)
 
 Name = Annotated[str, typer.Argument(help="A table or a figure: see fedcap paper list.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds of each run. [default: the data set's]", min=1)]
@@ -34,7 +32,7 @@ Attack = Annotated[str | None, typer.Option(help="Only this attack, or none.")]
 def list_(
     out: Out = RUNS, results: Results = RESULTS, rounds: Rounds = None, as_json: AsJson = False
 ) -> None:
-    """List the tables and figures, and how many of their cells have finished."""
+    """List the tables and figures, and what has finished."""
     from fedcap.experiments.paper.items import items
     from fedcap.experiments.paper.recorded import progress
     from fedcap.records import Table
@@ -89,8 +87,8 @@ def run(
         Path | None,
         typer.Option(help="Write each outcome into this folder too, and count those there as done."),
     ] = None,
-    engine: Annotated[str, typer.Option(help="Where runs are played: local or ray.")] = "local",
-    address: Annotated[str | None, typer.Option(help="The Ray cluster's address.")] = None,
+    engine: EngineName = "local",
+    address: Address = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at once. [default: one per core]")] = None,
     nice: Annotated[bool, typer.Option("--nice", help="Leave the cores to others that want them.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try runs again that failed before.")] = False,
@@ -100,7 +98,7 @@ def run(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the cells of tables and figures; those that are done are skipped.
+    """Run what has not finished of tables and figures.
 
     The same command goes on where it was interrupted. Tables have runs in common, which are played once.
     """
@@ -152,7 +150,11 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a table or a figure: ours, the paper's, the difference and its interval over seeds."""
+    """Show ours beside the paper's figures.
+
+    Each cell has our mean over seeds and its interval, the paper's figure, and the difference. It needs the
+    outcomes of finished runs, and no data.
+    """
     from fedcap.experiments.axes import seeds as parse_seeds
     from fedcap.experiments.paper.items import item as find
     from fedcap.experiments.paper.pictures import pictures
@@ -170,7 +172,7 @@ def show(
             {"name": item.name, "title": item.title, "entries": entries, "figures": [*map(str, drawn)]}
         )
         return
-    typer.echo(item.title)
+    typer.echo("\n".join(filter(None, (item.title, item.note))))
     shown = panels(found)
     for heading, inside in shown.items():
         print_table(table(heading, inside))
@@ -223,3 +225,8 @@ def _resolved(attack: str | None) -> str | None:
     from fedcap import attacks
 
     return attack if attack is None or attack.lower() == "none" else attacks.registry.resolve(attack)
+
+
+app.command()(paper_pages.keep)
+app.command()(paper_pages.write)
+app.command()(paper_pages.pack)

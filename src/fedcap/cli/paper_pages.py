@@ -17,7 +17,10 @@ Results = Annotated[Path, typer.Option(help="A folder of outcomes, small files t
 
 
 def keep(out: Out = RUNS, results: Results = RESULTS, as_json: AsJson = False) -> None:
-    """Write the outcomes of finished runs into a folder of results: those of any table, whoever ran them."""
+    """Keep the outcomes of finished runs as small files.
+
+    Those of any table or figure among the runs in --out are written into --results.
+    """
     from fedcap.experiments.paper.items import items
     from fedcap.experiments.paper.recorded import Recorded, planned, save_results
     from fedcap.experiments.store import CellStore
@@ -37,7 +40,10 @@ def write(
     results: Results = RESULTS,
     as_json: AsJson = False,
 ) -> None:
-    """Write RESULTS.md and REPRODUCING.md, and the figures, from the outcomes in a folder."""
+    """Write RESULTS.md, REPRODUCING.md and their figures.
+
+    All that is in them is computed from the outcomes in --results.
+    """
     from fedcap.experiments.paper.writing import write_pages
 
     written = write_pages(results, docs)
@@ -53,7 +59,7 @@ def pack(
     out: Annotated[Path, typer.Option(help="Where the grid's runs are kept.")] = Path("fedcap-grid"),
     as_json: AsJson = False,
 ) -> None:
-    """Put the outcomes of a grid's finished runs into one file, small enough for a repository."""
+    """Put the outcomes of a grid into one small file."""
     from fedcap.experiments import packing
     from fedcap.experiments.grid import Grid
     from fedcap.experiments.plan import Plan

@@ -76,6 +76,8 @@ class Item:
     """How its pictures are drawn, if it has any: see `pictures`."""
     varied: str = ""
     """What its rows are, if they are numbers."""
+    note: str = ""
+    """What to know before comparing."""
 
     def only(self, dataset: str | None = None, column: str | None = None, attack: str | None = None) -> Item:
         """Return the item with these entries alone; if there are none, tell which ones there are.

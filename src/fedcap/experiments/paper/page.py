@@ -131,11 +131,13 @@ def _anchor(item: Item) -> str:
 
 def _section(item: Item, found: Sequence[Compared]) -> str:
     """Return one table or figure: what there is of it, and what does not agree; empty if there is nothing."""
-    parts = [f"## {item.title}"]
+    if not any(each.runs for each in found):
+        return ""
+    parts = [f"## {item.title}", *([item.note] if item.note else [])]
     for heading, inside in panels(found).items():
         parts += [f"### {heading}", *_tabulated(heading, inside)]
     parts += [f"![{item.title}]({FIGURES}/{name}.png)" for name in pictures(item, found)]
-    return "\n\n".join(parts) if len(parts) > 1 else ""
+    return "\n\n".join(parts)
 
 
 def _tabulated(heading: str, inside: Sequence[Compared]) -> list[str]:

@@ -37,12 +37,13 @@ def _lie() -> Iterator[Entry]:
     methods = {
         "FedAvg": setups.fedavg("mean"),
         "Median": setups.fedavg("median"),
+        "FedAvg with the norm test": {**setups.fedavg("mean"), "detectors": ["norm"]},
         "FedCAP": {"name": "fedcap"},
     }
     half = {"participation": 0.5}
     for (name, method), attack in product(methods.items(), ("lie", "lie-unbounded")):
         yield Entry("digits", name, f"{attack}, accuracy", method, attack, panel=LIE, others=half)
-        if name == "FedCAP":
+        if name not in ("FedAvg", "Median"):
             yield Entry("digits", name, f"{attack}, DAcc", method, attack, "dacc", panel=LIE, others=half)
 
 
