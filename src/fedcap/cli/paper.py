@@ -13,6 +13,7 @@ from fedcap.cli.engines import Address, EngineName
 from fedcap.cli.errors import FAILED
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table
 from fedcap.cli.paper_pages import RESULTS, RUNS, Out, Results
+from fedcap.registry import InputError
 from fedcap.words import plural
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _here(item: Item, dataset: str | None) -> Item:
     from fedcap.experiments.paper.setups import STAND_IN
 
     if dataset is not None:
-        item.only(dataset)  # an unknown one is told
+        (dataset,) = item.only(dataset).datasets
     absent = [name for name in item.datasets if make(name).files() == []]
     kept = []
     for name in [dataset] if dataset else item.datasets:
@@ -209,6 +210,8 @@ def _here(item: Item, dataset: str | None) -> Item:
             typer.echo(f"fedcap: leaving out {name}, which is not here (see fedcap data get)", err=True)
     spare = {STAND_IN[name] for name in STAND_IN if name in kept}  # where the data set itself is here
     wanted = [name for name in kept if name not in spare or name == dataset]
+    if not wanted:
+        raise InputError(f"no data of {item.name} is here: fedcap data list shows what is, data get fetches")
     return replace(item, entries=[entry for entry in item.entries if entry.dataset in wanted])
 
 

@@ -80,7 +80,7 @@ def _one_setting() -> str:
         method = resolved(Entry(dataset, "", "", {"name": "fedcap"}, "none"))["method"]
         rows.append([dataset, *(f"{method[option]:g}" for option in ("alpha", "phi", "lambda_", "t_norm"))])
     made = Table(("data set", "alpha", "phi", "lambda", "t_norm"), rows)
-    said = "The one setting of each data set, fixed without attack and without test data:"
+    said = "The one setting of each data set; `fedcap tune` chooses it without attack and without test data:"
     return f"{said}\n\n{made.markdown()}"
 
 
@@ -135,12 +135,13 @@ def _section(item: Item, found: Sequence[Compared]) -> str:
         return ""
     parts = [f"## {item.title}", *([item.note] if item.note else [])]
     for heading, inside in panels(found).items():
-        parts += [f"### {heading}", *_tabulated(heading, inside)]
+        parts += [f"### {heading}", *_tabulated(inside)]
     parts += [f"![{item.title}]({FIGURES}/{name}.png)" for name in pictures(item, found)]
     return "\n\n".join(parts)
 
 
-def _tabulated(heading: str, inside: Sequence[Compared]) -> list[str]:
+def _tabulated(inside: Sequence[Compared]) -> list[str]:
+    """Return the table, how much of it agrees, in how many rows FedCAP leads, and what does not agree."""
     made = table("", inside, "<br>", brief=True)
     judged = [each for each in inside if each.agrees is not None]
     said = []

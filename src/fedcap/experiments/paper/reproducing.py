@@ -177,11 +177,14 @@ def _picked(inside: Sequence[Compared]) -> str:
     for attack in dict.fromkeys(each.entry.row for each in inside):
         here = {each.entry.column: each.runs for each in inside if each.entry.row == attack}
         one = here.pop(traps.ONE, {})
-        seeds = sorted(set(one).intersection(*here.values()))
-        if len(seeds) < 2:
+        whole = sorted(set(one).intersection(*here.values()))
+        if not whole:
             continue
-        first, others = seeds[0], seeds[1:]
+        first = whole[0]
         best = max(here, key=lambda name: here[name][first].tacc)
+        others = [seed for seed in one if seed in here[best] and seed != first]
+        if not others:
+            continue
         rows.append(
             [
                 attack,
