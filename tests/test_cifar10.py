@@ -160,7 +160,8 @@ def test_cifar10_is_dealt_out_as_in_the_paper(data_folder: Path) -> None:
     federated = experiment.load_data()
     assert [len(part) for part in federated.train] == [225] * 20
     assert [len(part) for part in federated.test] == [75] * 20
-    assert all(len(part.y.unique()) == 2 for part in federated.train)
+    blocks = [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert [part.y.unique().tolist() for part in federated.train] == [blocks[k // 4] for k in range(20)]
     assert federated.shape == (3, 32, 32)
     settings = experiment.settings()
     assert settings["model"] == "cnn-cifar10"
@@ -169,3 +170,20 @@ def test_cifar10_is_dealt_out_as_in_the_paper(data_folder: Path) -> None:
         "lr": 0.01, "epochs": 5, "batch_size": 10, "shuffle": False, "drop_last": True,
         "momentum": 0.0, "weight_decay": 0.0, "decay": 1.0,
     }  # fmt: skip
+
+
+def test_options_of_the_partition_alone_change_cifar10s_own() -> None:
+    for given, found in (
+        ({"classes_per_client": 3}, {"classes_per_client": 3, "sharing": "blocks"}),
+        ({"sharing": "random"}, {"classes_per_client": 2, "sharing": "random"}),
+        ("pathological", {"classes_per_client": 2, "sharing": "random"}),
+    ):
+        experiment = Experiment(dataset={"name": "cifar10", "partition": given})
+        assert experiment.settings()["dataset"]["partition"] == {"name": "pathological", **found}
+
+
+def test_data_like_cifar10_are_dealt_in_blocks() -> None:
+    experiment = Experiment(
+        dataset={"x": np.zeros((40, 3, 32, 32)), "y": np.arange(40) % 10, "like": "cifar10"}
+    )
+    assert experiment.settings()["dataset"]["partition"]["sharing"] == "blocks"

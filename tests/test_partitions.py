@@ -7,6 +7,8 @@ from collections import Counter
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedcap.data import partitions
 from fedcap.registry import InputError
@@ -146,6 +148,50 @@ def test_pathological_refuses_more_clients_than_it_has_samples_for():
 def test_pathological_refuses_fewer_samples_than_classes_per_client():
     with pytest.raises(InputError):
         deal("pathological", labels_of(10, 10), 4, 1, classes_per_client=2)
+
+
+# --- Pathological in blocks
+
+
+def held_in_blocks(clients: int, classes: int, classes_per_client: int) -> list[list[int]]:
+    labels = labels_of(classes, 4 * clients)
+    options = {"classes_per_client": classes_per_client, "sharing": "blocks"}
+    shares = deal("pathological", labels, clients, 2 * classes_per_client, **options)
+    assert all(set(counts(labels, share).values()) == {2} for share in shares)
+    return [sorted(counts(labels, share)) for share in shares]
+
+
+@pytest.mark.parametrize(
+    ("clients", "classes", "classes_per_client", "held"),
+    [
+        (20, 10, 2, [[0, 1]] * 4 + [[2, 3]] * 4 + [[4, 5]] * 4 + [[6, 7]] * 4 + [[8, 9]] * 4),
+        (13, 10, 2, [[0, 1]] * 3 + [[2, 3]] * 3 + [[4, 5]] * 3 + [[6, 7]] * 3 + [[8, 9]]),
+        (3, 10, 2, [[0, 1], [2, 3], [4, 5]]),
+        (7, 3, 1, [[0]] * 3 + [[1]] * 3 + [[2]]),
+        (20, 10, 3, [[0, 1, 2]] * 6 + [[3, 4, 5]] * 6 + [[6, 7, 8]] * 6 + [[0, 1, 9]] * 2),
+        (5, 4, 3, [[0, 1, 2]] * 4 + [[0, 1, 3]]),
+        (4, 3, 3, [[0, 1, 2]] * 4),
+    ],
+)
+def test_blocks_of_clients_have_the_same_classes(clients, classes, classes_per_client, held):
+    assert held_in_blocks(clients, classes, classes_per_client) == held
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.data())
+def test_blocks_are_classes_dealt_one_by_one_to_the_next_clients_that_lack_one(clients, classes, data):
+    each = data.draw(st.integers(1, classes))
+    held = held_in_blocks(clients, classes, each)
+    assert [len(own) for own in held] == [each] * clients
+    turn = -(-clients * each // classes)
+    dealt: list[list[int]] = [[] for _ in range(clients)]
+    for label in range(classes):
+        for own in [own for own in dealt if len(own) < each][:turn]:
+            own.append(label)
+    short = next((at for at, own in enumerate(dealt) if len(own) < each), clients)
+    assert held[:short] == dealt[:short]
+    for own, before in zip(held[short:], dealt[short:], strict=True):  # from the first class on once more
+        assert own == [*range(each - len(before)), *before]
 
 
 # --- Groups

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fedcap.cli import compare, data, demo, explain, export, listing, predict, run, show
+from fedcap.cli import compare, data, demo, explain, export, listing, predict, run, show, tune
 from fedcap.cli.app import App
 from fedcap.cli.errors import exit_code
 
@@ -22,6 +22,7 @@ app = App(
 app.command()(demo.demo)
 app.command()(run.run)
 app.command()(compare.compare)
+app.command()(tune.tune)
 app.command()(show.show)
 app.command()(export.export)
 app.command()(predict.predict)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fedcap.cli.engines import Address, EngineName
 from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, users_code
 from fedcap.cli.plan import print_plan
@@ -17,7 +18,7 @@ from fedcap.registry import InputError
 
 if TYPE_CHECKING:
     from fedcap.records import NewDirectory, RunDirectory
-    from fedcap.simulation import Experiment
+    from fedcap.simulation import Crew, Experiment
 
 
 def run(
@@ -41,6 +42,8 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed. [default: 0]")] = None,
     workers: Workers = None,
+    engine: EngineName = "local",
+    address: Address = None,
     eval_every: Annotated[
         int | None, typer.Option(help="Evaluate every so many rounds, and after the last. [default: 1]")
     ] = None,
@@ -88,8 +91,8 @@ def run(
         where, to = given.pop("dataset", None), given.pop("rounds", None)
         if file or given or out or not isinstance(where, str | None) or not isinstance(to, int | None):
             raise InputError(
-                "--resume continues a run as it was: only --workers, --rounds (more of them), --dataset"
-                " (where its data is now), --dry-run, --quiet and --json go with it"
+                "--resume continues a run as it was: only --workers, --engine, --address, --rounds (more of"
+                " them), --dataset (where its data is now), --dry-run, --quiet and --json go with it"
             )
         with users_code():
             experiment = load_experiment(resume, workers, to, where)
@@ -103,10 +106,19 @@ def run(
     if dry_run:
         print_plan(experiment, as_json)
     else:
-        _play(experiment, directory, as_json, quiet, extend=resume is not None)
+        with _crew(experiment, engine, address) as crew:
+            _play(experiment, directory, crew, as_json, quiet, extend=resume is not None)
 
 
-def _play(experiment: Experiment, out: RunDirectory, as_json: bool, quiet: bool, extend: bool) -> None:
+def _crew(experiment: Experiment, engine: Literal["local", "ray"], address: str | None) -> Crew:
+    from fedcap.simulation import make_crew
+
+    return make_crew(experiment.workers, experiment.device, engine, address)
+
+
+def _play(
+    experiment: Experiment, out: RunDirectory, crew: Crew, as_json: bool, quiet: bool, extend: bool
+) -> None:
     """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
     from fedcap.cli.summary import summary
@@ -114,7 +126,7 @@ def _play(experiment: Experiment, out: RunDirectory, as_json: bool, quiet: bool,
 
     try:
         with users_code(), RunProgress(experiment.rounds, quiet) as progress:
-            result = experiment.run(out=out, observers=[progress], extend=extend)
+            result = experiment.run(out=out, crew=crew, observers=[progress], extend=extend)
     except KeyboardInterrupt:
         begun = not out.is_new and (out.path / CONFIG).exists()
         how = f": continue with fedcap run --resume {out.path}" if begun else ""

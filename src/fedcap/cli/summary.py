@@ -24,6 +24,10 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
     ]
     if result.metrics is not None:
         lines.append(f"  besides    {_measures(result.metrics)}")
+    if share := (settings.model_extra or {}).get("holdout"):
+        lines.append(
+            f"  held out   {share:g} of the training samples, for these figures; no test samples used"
+        )
     if result.stopped is not None:
         lines.append(f"  stopped    {result.stopped}")
     if settings.attack.name != "none" and not attackers:

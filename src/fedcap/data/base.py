@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,6 +22,7 @@ from fedcap.data.files import content_hash, missing
 from fedcap.data.scaling import Scaling
 from fedcap.registry import InputError, Registry
 from fedcap.samples import Samples
+from fedcap.words import plural
 
 Count = Annotated[int, Field(ge=2)] | None
 Amount = Annotated[int, Field(ge=2)] | Literal["all"]
@@ -98,6 +99,24 @@ class FederatedData:
         """The shape of one input."""
         return tuple(self.train[0].x.shape[1:])
 
+    def holding_out(self, share: float) -> FederatedData:
+        """Return the data with a share of each client's training samples in the place of its test samples.
+
+        It is at least one sample. The test samples are gone.
+        """
+        counts = [max(1, round(share * len(part))) for part in self.train]
+        for name, part, count in zip(self.names, self.train, counts, strict=True):
+            if count >= len(part):
+                raise InputError(
+                    f"client {name!r} has {plural(len(part), 'training sample')}: too few to hold out"
+                    f" {share:g} of them; give it more samples, or set holdout to less"
+                )
+        parts = [
+            (Samples(part.x[:-count], part.y[:-count]), Samples(part.x[-count:], part.y[-count:]))
+            for part, count in zip(self.train, counts, strict=True)
+        ]
+        return replace(self, train=[train for train, _ in parts], test=[held for _, held in parts])
+
     def standardised(self) -> FederatedData:
         """Return the data with every client's inputs standardised by its own training part.
 
@@ -150,6 +169,12 @@ class Source(ABC):
     def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of an experiment on this data, given the data set's options."""
         return dict(cls.defaults)
+
+    @classmethod
+    def usual_partition(cls) -> str | dict[str, Any] | None:
+        """Return how it is dealt out unless the user says otherwise; none if that depends on the data."""
+        partition: Any = cls.__dataclass_fields__["partition"]
+        return partition.default if partition.default_factory is MISSING else partition.default_factory()  # type: ignore[no-any-return]
 
     def settings(self) -> dict[str, Any]:
         """Return its options as plain values, from which it can be made again."""

@@ -60,7 +60,7 @@ class Own(Source):
         if not options.get("like"):
             return super().suggest(options)
         other: Any = registry.get(options["like"])
-        partition = other.partition
+        partition = other.usual_partition()
         if partition == "groups":
             partition = {"name": "groups", **other.groups}
         own = {"partition": partition, "clients": other.clients, "train_share": other.train_share}

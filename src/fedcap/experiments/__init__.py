@@ -1,1 +1,5 @@
-"""Experiments of many runs: the demo."""
+"""Experiments of many runs: the demo, grids, tuning."""
+
+from fedcap.experiments.tuning import Tuned, tune
+
+__all__ = ["Tuned", "tune"]

@@ -58,6 +58,9 @@ class Setup(BaseModel):
     assumed: Annotated[float, Field(ge=0, lt=0.5)] | None = None
     """Share of the participants that the server assumes to be malicious; if not given, the true share:
     `malicious` under an attack, 0 without. Rules that need a number M take it from this."""
+    holdout: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of each client's training samples that stands in the place of its test samples, which are then
+    not used: settings are chosen by it, so that the test samples have no part in the choice."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     rounds: Annotated[int, Field(ge=1)] = 100
     seed: Annotated[int, Field(ge=0)] = 0
@@ -103,7 +106,7 @@ class Setup(BaseModel):
     @property
     def _partition_choice(self) -> dict[str, Any]:
         """The partition's name and options; options without a name are for the data set's default one."""
-        chosen, usual = self.source.partition, type(self.source).partition
+        chosen, usual = self.source.partition, self.source.usual_partition()
         if isinstance(chosen, Mapping) and "name" not in chosen and usual is not None:
             return {**as_table(usual, "partition"), **chosen}
         return as_table(chosen, "partition")
@@ -161,17 +164,16 @@ class Setup(BaseModel):
         dataset = source.load()
         for note in dataset.notes:
             _tell(note)
-        return source.prepare(
-            data.federate(
-                dataset,
-                self.partition,
-                source.clients,
-                None if source.samples == "all" else source.samples,
-                source.train_share,
-                self.seed,
-                root=self.trainer.root_samples,
-            )
+        dealt = data.federate(
+            dataset,
+            self.partition,
+            source.clients,
+            None if source.samples == "all" else source.samples,
+            source.train_share,
+            self.seed,
+            root=self.trainer.root_samples,
         )
+        return source.prepare(dealt if self.holdout is None else dealt.holding_out(self.holdout))
 
     def attackers(self, clients: tuple[str, ...]) -> frozenset[str]:
         """Return who of the clients is malicious: those named, or a draw by the seed."""

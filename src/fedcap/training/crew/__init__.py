@@ -1,6 +1,6 @@
-"""Many clients' jobs on the cores at hand: in this process, or in worker processes of one thread each.
+"""Many clients' jobs: in this process, in worker processes of one thread each, or on a Ray cluster.
 
-Both crews run the same `Bench.perform` on one thread, so a result has the same bits whichever did it.
+All crews run the same `Bench.perform` on one thread, so a result has the same bits whichever did it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from functools import cache
+from typing import Literal
 
 from fedcap.registry import InputError
 from fedcap.training.crew.base import Crew, Outcome, WorkerError, single_thread
@@ -26,11 +27,27 @@ __all__ = [
 ]
 
 
-def make_crew(workers: int | None = None, device: str = "cpu") -> Crew:
+def make_crew(
+    workers: int | None = None,
+    device: str = "cpu",
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+) -> Crew:
     """Return a crew of that many workers, by default one per core, and never more than there are cores.
 
-    On devices other than the CPU, clients are trained one after the other in this process.
+    On devices other than the CPU, clients are trained one after the other in this process. With the engine
+    "ray", workers are those of a Ray cluster: the one at `address`, or one of this machine's cores.
     """
+    if engine == "ray":
+        if device != "cpu":
+            raise InputError(f"the engine ray trains on processors, not on {device!r}: leave one of them out")
+        from fedcap.training.crew.ray_crew import RayCrew
+
+        return RayCrew(workers, address)
+    if engine != "local":
+        raise InputError(f"engine should be 'local' or 'ray' (got {engine!r})")
+    if address is not None:
+        raise InputError(f"the address {address} is a Ray cluster's: use it with --engine ray")
     cores = available_cores()
     if workers is None:
         workers = cores

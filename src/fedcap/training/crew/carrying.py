@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import logging
 import pickle
+from dataclasses import replace
 from typing import Any
 
 from fedcap.objects import importable
+from fedcap.training.bench import Bench
+
+ADVICE = "to use several workers, put it into a module of its own"
 
 
 class NotPortableError(Exception):
@@ -38,3 +43,14 @@ def carried(thing: Any) -> bytes:
             f"the method or the model cannot be sent to worker processes ({said})"
         ) from error
     return there.getvalue()
+
+
+def portable(bench: Bench) -> bytes | None:
+    """Return a bench as bytes for worker processes; if it cannot go there, log why and return none."""
+    try:
+        return carried(replace(bench))  # a copy, which has no networks yet
+    except NotPortableError as reason:
+        logging.getLogger("fedcap").warning(
+            "%s: training in this process instead, one client at a time; %s", reason, ADVICE
+        )
+        return None

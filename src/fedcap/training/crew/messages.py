@@ -31,7 +31,7 @@ class Packed:
         first = next(iter(clients.values()))
         sizes = {client: len(samples) for client, samples in clients.items()}
         total = sum(sizes.values())
-        x, _ = memory.empty((total, *_channels_last(first.x).shape[1:]), first.x.dtype)
+        x, _ = memory.empty((total, *channels_last(first.x).shape[1:]), first.x.dtype)
         y, _ = memory.empty((total,), first.y.dtype)
         packed = cls(x, y, sizes)
         for client, place in packed.unpack().items():
@@ -42,15 +42,17 @@ class Packed:
     def unpack(self) -> dict[str, Samples]:
         """Return the clients' samples as views of the shared memory."""
         sizes = [*self.sizes.values()]
-        x, y = torch.split(_channels_first(self.x.open()), sizes), torch.split(self.y.open(), sizes)
+        x, y = torch.split(channels_first(self.x.open()), sizes), torch.split(self.y.open(), sizes)
         return {client: Samples(*part) for client, *part in zip(self.sizes, x, y, strict=True)}
 
 
-def _channels_last(x: Tensor) -> Tensor:
+def channels_last(x: Tensor) -> Tensor:
+    """Return images, n×C×H×W, as n×H×W×C; other inputs as they are."""
     return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
 
 
-def _channels_first(x: Tensor) -> Tensor:
+def channels_first(x: Tensor) -> Tensor:
+    """Undo `channels_last`."""
     return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
 
 

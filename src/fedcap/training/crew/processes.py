@@ -11,7 +11,6 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from multiprocessing.connection import wait
 
 import torch
@@ -22,15 +21,12 @@ from fedcap.state import Tensors
 from fedcap.training.bench import Bench, Job, Performed
 from fedcap.training.client import LocalData
 from fedcap.training.crew.base import Crew, Outcome, WorkerError
-from fedcap.training.crew.carrying import NotPortableError, carried
+from fedcap.training.crew.carrying import portable
 from fedcap.training.crew.messages import Buffers, Failure, Matrices, Opening, Order
 from fedcap.training.crew.packing import Packing
 from fedcap.training.crew.sharing import Memory
 from fedcap.training.crew.solo import SoloCrew
 from fedcap.training.crew.watching import Watch
-
-LOG = logging.getLogger("fedcap")
-ADVICE = "to use several workers, put it into a module of its own"
 
 DEATHS_FORGIVEN = 2
 """A job that has killed more workers than this is given up."""
@@ -67,10 +63,8 @@ class ProcessCrew(Crew):
         """
         self._release()
         self._alone = None
-        try:
-            plain = carried(replace(bench))  # a copy, which has no networks yet
-        except NotPortableError as reason:
-            LOG.warning("%s: training in this process instead, one client at a time; %s", reason, ADVICE)
+        plain = portable(bench)
+        if plain is None:
             self._alone = SoloCrew()
             self._alone.open(bench, data)
             return
