@@ -15,6 +15,7 @@ TINY: dict[str, Any] = {
     "training": {"epochs": 1},
     "malicious": 0.25,
     "rounds": 2,
+    "workers": 1,
 }
 """Settings of cells of a tenth of a second."""
 FLAGS = [

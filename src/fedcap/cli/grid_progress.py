@@ -9,7 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from fedcap.cli.progress import PlainLines, duration
+from fedcap.cli.progress import PlainLines
+from fedcap.words import duration
 
 if TYPE_CHECKING:
     from fedcap.experiments.cells import Cell

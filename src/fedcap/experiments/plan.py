@@ -46,6 +46,7 @@ class Plan:
 
 def made_ready(cells: Sequence[Cell], store: CellStore, retry: bool = False) -> Plan:
     """Create the store's folders and look the cells up; with `retry`, those that failed are left again."""
+    _ = [cell.name for cell in cells]  # data that are missing are told before there is a folder
     store.open()
     plan = Plan.of(cells, store)
     if not retry or not plan.failed:

@@ -119,7 +119,7 @@ class CellStore:
         path = self._failed(cell)
         try:
             return _FAILURE.validate_json(path.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValidationError:
             return Failure(cell.name, cell.place, f"{path} is damaged and does not say why", anew=True)

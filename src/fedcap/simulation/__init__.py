@@ -5,17 +5,20 @@ from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.reading import Run, read
 from fedcap.training import Crew, available_cores, make_crew
 from fedcap.training.crew.carrying import NotPortableError, carried
+from fedcap.training.crew.cluster import RayCluster, ray_module
 
 __all__ = [
     "Crew",
     "Experiment",
     "NotPortableError",
     "Observer",
+    "RayCluster",
     "Run",
     "Simulation",
     "available_cores",
     "carried",
     "load_experiment",
     "make_crew",
+    "ray_module",
     "read",
 ]

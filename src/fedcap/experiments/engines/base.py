@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 import traceback
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,6 +17,8 @@ from fedcap.simulation import Simulation, make_crew
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """What the system says when no cell could be written: the grid ends."""
+PAUSE = 1.0
+"""Seconds after which a cell that another process was playing is looked at again."""
 
 
 class Watcher(Protocol):
@@ -104,10 +107,32 @@ def _play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             raise
-        known = isinstance(error, InputError | RunError)
-        why = " ".join((str(error) if known else f"{type(error).__name__}: {error}").split())
+        why = explained(error)
         store.fail(cell, why, traceback.format_exc(), anew=isinstance(error, InputError))
         watcher.failed(cell, why)
     else:
         watcher.finished(cell, outcome)
     return True
+
+
+def play_here(cells: Sequence[Cell], store: CellStore, watcher: Watcher) -> None:
+    """Play cells in this process, one after the other; one that another process plays is waited for."""
+    for cell in cells:
+        while not settled(cell, store, watcher) and not play(cell, store, watcher):
+            time.sleep(PAUSE)
+
+
+def explained(error: Exception) -> str:
+    """Return what went wrong, in a line."""
+    known = isinstance(error, InputError | RunError)
+    return " ".join((str(error) if known else f"{type(error).__name__}: {error}").split())
+
+
+def settled(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
+    """Whether a cell has finished or failed, in another grid perhaps; if so, the watcher is told."""
+    outcome, failure = store.outcome(cell), store.failure(cell)
+    if outcome is not None:
+        watcher.finished(cell, outcome)
+    elif failure is not None:
+        watcher.failed(cell, failure.why)
+    return outcome is not None or failure is not None

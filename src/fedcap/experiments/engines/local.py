@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from fedcap.children import Child
 from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines.base import Watcher, no_room, play
+from fedcap.experiments.engines.base import PAUSE, Watcher, no_room, play_here, settled
 from fedcap.experiments.store import CellStore
 from fedcap.registry import InputError, RunError
 from fedcap.simulation import NotPortableError, available_cores, carried
@@ -26,8 +26,7 @@ from fedcap.simulation import NotPortableError, available_cores, carried
 LOG = logging.getLogger("fedcap")
 TRIES = 2
 """How many workers may die of a cell before it is given up."""
-PAUSE = 1.0
-"""Seconds after which a cell that another process was playing is looked at again."""
+ADVICE = "to play several at once, put what it needs into a module of its own"
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,7 @@ class _Floor:
             self._look_again()
             self._hand_out()
             self._listen()
-        for cell in self._here:
-            while not self._is_settled(cell) and not play(cell, self._store, self._watcher):
-                time.sleep(PAUSE)
+        play_here(self._here, self._store, self._watcher)
 
     def _busy(self) -> list[_Worker]:
         return [worker for worker in self._workers if worker.cell is not None]
@@ -108,12 +105,12 @@ class _Floor:
         """Give each worker that is free the next cell."""
         while self._waiting and len(self._busy()) < self._slots:
             cell = self._waiting.popleft()
-            if self._is_settled(cell):
+            if settled(cell, self._store, self._watcher):
                 continue
             try:
                 message = carried(cell)
             except NotPortableError as why:
-                self._say(f"{why}: such cells are played in this process, one after the other; {_ADVICE}")
+                self._say(f"{why}: such cells are played in this process, one after the other; {ADVICE}")
                 self._here.append(cell)
                 continue
             worker = next((worker for worker in self._workers if worker.cell is None), None)
@@ -122,15 +119,6 @@ class _Floor:
                 self._workers.append(worker)
             worker.cell = cell
             worker.send(message)
-
-    def _is_settled(self, cell: Cell) -> bool:
-        """Whether another grid has finished a cell, or failed at it."""
-        outcome, failure = self._store.outcome(cell), self._store.failure(cell)
-        if outcome is not None:
-            self._watcher.finished(cell, outcome)
-        elif failure is not None:
-            self._watcher.failed(cell, failure.why)
-        return outcome is not None or failure is not None
 
     def _listen(self) -> None:
         """Wait for what workers have to say, or until there is a cell to look at again."""
@@ -189,6 +177,3 @@ class _Floor:
         if line not in self._said:
             self._said.add(line)
             LOG.warning(line)
-
-
-_ADVICE = "to play several at once, put what it needs into a module of its own"

@@ -1,0 +1,66 @@
+"""For tests on a Ray cluster: its nodes can import what is here."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcap.methods.base import Judged
+from fedcap.methods.fedavg import FedAvg
+
+NOTICED_SOON = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 2000,
+    "health_check_failure_threshold": 2,
+}
+"""The head looks after its nodes every half a second, for the tests' sake."""
+NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
+
+
+class Nodes:
+    """A Ray cluster on this machine: a head, and a second node that can be killed; each has one core."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        head = {**NODE, "include_dashboard": False, "_system_config": NOTICED_SOON}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.address: str = self._cluster.address
+        self._second: Any = None
+
+    def add(self) -> None:
+        """Start the second node, and wait until it is there."""
+        self._second = self._cluster.add_node(**NODE)
+
+    def kill(self) -> None:
+        """Kill the second node's processes, as a power cut would."""
+        if self._second is not None:
+            self._cluster.remove_node(self._second, allow_graceful=False)
+            self._second = None
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+
+@dataclass(frozen=True)
+class Patient(FedAvg):
+    """FedAvg whose server ends no round before a file is there."""
+
+    file: str = ""
+
+    def absorb(self, state: Any, judged: Judged) -> Any:
+        deadline = time.monotonic() + 100
+        while self.file and not Path(self.file).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return super().absorb(state, judged)
+
+
+@dataclass(frozen=True)
+class Broken(FedAvg):
+    """FedAvg whose server breaks down."""
+
+    def absorb(self, state: Any, judged: Judged) -> Any:
+        raise ArithmeticError("the server broke down")

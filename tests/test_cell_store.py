@@ -1,0 +1,196 @@
+"""Cells on disk: what finished, begun and failed ones leave, and what a second grid makes of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+from grid_tools import TINY, TROUBLE, Notes, without_times
+from helpers import call
+
+from fedcap.experiments.cells import Cell
+from fedcap.experiments.engines.base import play
+from fedcap.experiments.grid import Grid
+from fedcap.experiments.plan import Plan, made_ready
+from fedcap.experiments.store import CellStore
+from fedcap.records import Outcome, RunDirectory, directory
+from fedcap.registry import InputError, RunError
+
+
+@pytest.fixture
+def cell() -> Cell:
+    return Grid(methods="fedcap", attack="ipm", **TINY).cells()[0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CellStore:
+    found = CellStore(tmp_path / "grid", results=tmp_path / "results")
+    found.open()
+    return found
+
+
+def test_a_finished_cell_keeps_all_but_its_models(
+    cell: Cell, store: CellStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = Notes()
+    assert store.outcome(cell) is None
+    assert play(cell, store, notes)
+    assert notes.of(cell) == ["started", "round 1", "round 2", "finished"]
+    run = store.directory(cell)
+    left = {path.name for path in run.iterdir() if not path.name.startswith(".")}
+    assert left == {"config.toml", "provenance.json", "rounds.jsonl", "result.json", "outcome.json"}
+    assert store.results is not None
+    assert (store.results / f"{cell.name}.json").read_text() == (run / "outcome.json").read_text()
+    assert "fedcap · ipm" in call(capsys, "show", run)[1]
+    code, _, err = call(capsys, "export", run, "--client", "0", "-o", store.root / "model.pt2")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "checkpoint.safetensors is missing, and the models with it" in err
+
+
+def test_models_are_kept_on_request(cell: Cell, tmp_path: Path) -> None:
+    store = CellStore(tmp_path, keep_models=True)
+    store.open()
+    play(cell, store, Notes())
+    assert (store.directory(cell) / "checkpoint.safetensors").exists()
+
+
+def test_outcomes_are_found_by_name_and_by_key(cell: Cell, store: CellStore, tmp_path: Path) -> None:
+    play(cell, store, Notes())
+    outcome = store.outcome(cell)
+    assert outcome is not None
+    assert store.outcomes() == {cell.key: outcome}
+    published = CellStore(tmp_path / "elsewhere", results=store.results)
+    assert published.outcome(cell) == outcome
+    assert published.outcomes() == {cell.key: outcome}
+
+
+def test_a_run_that_finished_without_an_outcome_counts(cell: Cell, store: CellStore) -> None:
+    result = cell.experiment.run(out=store.directory(cell))
+    found = store.outcome(cell)
+    assert found is not None
+    assert found.tacc == result.tacc
+
+
+def test_an_outcome_under_another_cells_name_does_not_count(cell: Cell, store: CellStore) -> None:
+    play(cell, store, Notes())
+    other = Grid(methods="fedavg", **TINY).cells()[0]
+    store.directory(cell).rename(store.directory(other))
+    assert store.outcome(other) is None
+
+
+def test_a_damaged_outcome_is_made_again_from_the_run(cell: Cell, store: CellStore) -> None:
+    play(cell, store, Notes())
+    before = store.outcome(cell)
+    (store.directory(cell) / "outcome.json").write_bytes(b"{\xff")
+    assert store.outcome(cell) == before
+
+
+def test_a_damaged_published_outcome_is_told_in_one_line(cell: Cell, store: CellStore) -> None:
+    assert store.results is not None
+    store.results.mkdir()
+    path = store.results / f"{cell.name}.json"
+    path.write_text("{}")
+    with pytest.raises(InputError, match=f"^{path} is damaged, or not the outcome of a run"):
+        store.outcome(cell)
+
+
+def test_a_cell_that_was_begun_goes_on_to_the_same_outcome(
+    cell: Cell, store: CellStore, tmp_path: Path
+) -> None:
+    class Stop(Notes):
+        def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play(cell, store, Stop())
+    assert store.outcome(cell) is None
+    assert store.failure(cell) is None
+    notes, whole = Notes(), CellStore(tmp_path / "whole")
+    whole.open()
+    play(cell, store, notes)
+    play(cell, whole, Notes())
+    assert notes.of(cell) == ["started", "round 2", "finished"]
+    one, other = store.outcome(cell), whole.outcome(cell)
+    assert one is not None
+    assert other is not None
+    assert without_times(one) == without_times(other)
+
+
+def test_a_cell_that_another_process_plays_is_left_to_it(cell: Cell, store: CellStore) -> None:
+    with RunDirectory(store.directory(cell)):
+        notes = Notes()
+        assert not play(cell, store, notes)
+    assert notes.told == []
+    assert store.failure(cell) is None
+
+
+def test_a_cell_that_fails_is_told_kept_apart_and_tried_again_on_request(
+    store: CellStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trouble_kept.py").write_text(TROUBLE)
+    monkeypatch.syspath_prepend(tmp_path)
+    cells = Grid(attacks="trouble_kept:Breaks", methods="fedavg", **TINY).cells()
+    notes = Notes()
+    assert play(cells[0], store, notes)
+    assert notes.of(cells[0]) == ["started", "failed"]
+    failure = store.failure(cells[0])
+    assert failure is not None
+    assert failure.why == "ZeroDivisionError: no luck" == notes.why[str(cells[0])]
+    assert failure.where.rstrip().endswith(failure.why)
+    assert (
+        json.loads((store.root / "failed" / f"{cells[0].name}.json").read_text())["place"] == cells[0].place
+    )
+    assert made_ready(cells, store).left == []
+    assert made_ready(cells, store, retry=True).left == cells
+    assert store.failure(cells[0]) is None
+
+
+def test_a_run_that_was_damaged_is_played_anew_on_request(cell: Cell, store: CellStore) -> None:
+    store.results = None
+    play(cell, store, Notes())
+    whole = store.outcome(cell)
+    run = store.directory(cell)
+    (run / "outcome.json").unlink()
+    (run / "rounds.jsonl").write_text("nonsense\n")
+    assert Plan.of([cell], store).left == [cell]
+    notes = Notes()
+    play(cell, store, notes)
+    assert "rounds.jsonl, line 1, cannot be read" in notes.why[str(cell)]
+    assert made_ready([cell], store, retry=True).left == [cell]
+    assert (store.root / "failed" / cell.name / "rounds.jsonl").exists()
+    play(cell, store, Notes())
+    again = store.outcome(cell)
+    assert again is not None
+    assert whole is not None
+    assert without_times(again) == without_times(whole)
+
+
+def test_a_full_disk_ends_the_grid_and_blames_no_cell(
+    cell: Cell, store: CellStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(directory, "write_aside", full)
+    with pytest.raises(RunError) as error:
+        play(cell, store, Notes())
+    assert (
+        str(error.value) == f"cannot write to {store.root}: No space left on device; what is done stays there"
+    )
+    assert store.failure(cell) is None
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"^cannot write to .*file: Not a directory; give another --out$"):
+        CellStore(tmp_path / "file").open()
+
+
+def test_outcomes_of_any_grid_are_of_one_type(cell: Cell, store: CellStore) -> None:
+    play(cell, store, Notes())
+    assert all(isinstance(found, Outcome) for _, found in Plan.of([cell, cell], store).found)
+    assert len(Plan.of([cell, cell], store).found) == 2
+    assert len(Plan.of([cell, cell], store).runs) == 1

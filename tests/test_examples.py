@@ -1,0 +1,53 @@
+"""The examples run as they stand, but for fewer rounds and samples."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from grid_tools import FLAGS
+from helpers import call
+
+import fedcap
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SMALLER = """
+import runpy, sys
+import fedcap
+from grid_tools import TINY
+Grid = fedcap.Grid
+fedcap.Grid = lambda **given: Grid(**given | TINY | {"seeds": 0})
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_the_example_of_a_method_of_ones_own_compares_it_under_every_attack(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SMALLER, str(EXAMPLES / "own_method.py"), str(tmp_path / "out")]
+    path = f"{Path(__file__).parent}:{Path(fedcap.__file__).parents[1]}"
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": path})
+    assert done.stderr == ""
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| own_method:Cautious |")]
+    assert rows
+    assert len(list((tmp_path / "out" / "cells").iterdir())) == 3 * (1 + len(fedcap.attacks.names()))
+    assert not list((tmp_path / "out" / "failed").iterdir())
+
+
+@pytest.mark.slow
+def test_the_example_of_a_grid_file_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--seeds", "0", "--json", "-q", "--out", tmp_path]
+    code, out, err = call(capsys, "compare", EXAMPLES / "grid.toml", *FLAGS, *flags)
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["runs"], found["done"]) == (24, 24)
+    methods = {row["method"] for row in found["rows"]}
+    assert methods == {
+        "local",
+        "fedcap",
+        *(f"{m}+{r}" for m in ("fedavg", "ditto") for r in ("mean", "bucketing(median)")),
+    }

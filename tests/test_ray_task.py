@@ -1,0 +1,126 @@
+"""What a node of a Ray cluster does with a cell, and what is told where Ray, or the cluster, is missing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Killed, Killer, call, without_times
+from run_tools import SMALL, assert_same
+
+import fedcap
+from fedcap.experiments.cells import Cell
+from fedcap.experiments.engines import make_engine
+from fedcap.experiments.engines.ray_task import FILES, Board, task, write_run
+from fedcap.experiments.store import CellStore, Failure
+from fedcap.records import CHECKPOINT, RunDirectory
+from fedcap.registry import InputError
+from fedcap.simulation import carried, make_crew
+
+
+class BesideMe:
+    """The board as tasks see it, without Ray: calls are made at once."""
+
+    def __init__(self) -> None:
+        self.board = Board()
+        self.leave = self
+
+    def remote(self, *words: Any) -> None:
+        self.board.leave(*words)
+
+
+def cell_of(**settings: Any) -> Cell:
+    experiment = fedcap.Experiment(**{**SMALL, **settings})
+    place = {"dataset": "digits", "method": "fedcap", "rule": "", "attack": "min-max", "seed": "0"}
+    return Cell(place, experiment)
+
+
+def played(cell: Cell, board: BesideMe | None = None, name: str | None = None, keep: bool = False) -> Any:
+    return task(carried(cell), name or cell.name, [], keep, board or BesideMe())
+
+
+def test_a_task_hands_back_a_whole_run_and_tells_of_its_rounds(tmp_path: Path) -> None:
+    cell, board, store = cell_of(), BesideMe(), CellStore(tmp_path / "store")
+    files = played(cell, board, keep=True)
+    assert set(files) == set(FILES)
+    with RunDirectory(store.directory(cell)) as directory:
+        write_run(directory, files)
+    cell.experiment.run(tmp_path / "here")
+    assert_same(store.directory(cell), tmp_path / "here")
+    told = [(name, event, facts[:1]) for name, event, facts in board.board.take()]
+    rounds = [(cell.name, "progressed", (number,)) for number in (1, 2, 3)]
+    assert told == [(cell.name, "started", ()), *rounds]
+    assert board.board.take() == []
+
+
+def test_models_travel_only_if_they_are_to_be_kept() -> None:
+    assert CHECKPOINT not in played(cell_of())
+
+
+def test_what_a_run_had_begun_gives_way_to_the_whole_run(tmp_path: Path) -> None:
+    cell, store = cell_of(), CellStore(tmp_path / "store")
+    with pytest.raises(Killed):
+        cell.experiment.run(store.directory(cell), observers=[Killer(2)])
+    files = played(cell)
+    with RunDirectory(store.directory(cell)) as directory:
+        write_run(directory, files)
+    assert store.save(cell).tacc == cell.experiment.run().tacc
+
+
+@pytest.mark.parametrize("written", range(len(FILES)))
+def test_a_run_that_was_handed_back_in_part_is_played_anew(tmp_path: Path, written: int) -> None:
+    cell = cell_of()
+    files = played(cell)
+    with RunDirectory(tmp_path / "run") as directory:
+        write_run(directory, {name: files[name] for name in FILES[:written] if name in files})
+    assert without_times(cell.experiment.run(tmp_path / "run")) == without_times(cell.experiment.run())
+
+
+def test_a_node_with_other_data_plays_nothing() -> None:
+    cell = cell_of()
+    found = played(cell, name="0" * 16)
+    assert isinstance(found, Failure)
+    assert "its node has other data" in found.why
+
+
+def test_a_cell_that_a_node_cannot_load_or_play_fails_with_a_line() -> None:
+    found = task(b"no cell", "name", [], False, BesideMe())
+    assert isinstance(found, Failure)
+    assert found.why.startswith("its node cannot play it (")
+    broken = played(cell_of(method="cluster_tools:Broken"))
+    assert isinstance(broken, Failure)
+    assert broken.why == "ArithmeticError: the server broke down"
+    assert "absorb" in broken.where
+
+
+def test_without_ray_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for ask in (lambda: make_engine("ray"), lambda: make_crew(engine="ray")):
+        with pytest.raises(InputError, match=r"pip install 'fedcap\[ray\]'"):
+            ask()
+    code, _, error = call(capsys, "run", "--engine", "ray", "--out", tmp_path / "run")
+    assert code == 2
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "why"), [("127.0.0.1:1", "refused"), ("somewhere", "an address is HOST:PORT")]
+)
+def test_a_cluster_that_is_not_there_is_told_at_once(address: str, why: str) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: make test-extras runs this")
+    with pytest.raises(InputError, match=rf"no Ray cluster at {address} \(.*{why}.*ray start --head"):
+        make_crew(engine="ray", address=address)
+
+
+def test_an_address_is_for_ray_alone() -> None:
+    with pytest.raises(InputError, match="--engine ray"):
+        make_crew(address="127.0.0.1:6379")
+    with pytest.raises(InputError, match="'local' or 'ray'"):
+        make_crew(engine="dask")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="processors"):
+        make_crew(engine="ray", device="cuda")
