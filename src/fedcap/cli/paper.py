@@ -28,6 +28,9 @@ Dataset = Annotated[str | None, typer.Option(help="Only this data set.")]
 Column = Annotated[str | None, typer.Option(help="Only this column, such as FedCAP.")]
 Attack = Annotated[str | None, typer.Option(help="Only this attack, or none.")]
 
+FIT = 7
+"""How many columns of figures with their intervals fit a terminal."""
+
 
 @app.command("list")
 def list_(
@@ -176,7 +179,7 @@ def show(
     typer.echo("\n".join(filter(None, (item.title, item.note))))
     shown = panels(found)
     for heading, inside in shown.items():
-        print_table(table(heading, inside))
+        print_table(table(heading, inside, most=FIT))
     absent = [heading for heading in item.panels if heading not in shown]
     if absent:
         typer.echo(f"No finished runs of {', '.join(absent)}: fedcap paper run {item.name}")

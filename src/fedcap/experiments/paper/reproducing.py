@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from fedcap.experiments.paper import traps
@@ -136,7 +137,15 @@ def reproducing_page(recorded: Recorded) -> str:
 
 
 def _plain(inside: Sequence[Compared]) -> str:
-    return table("", inside, "<br>").markdown() if inside else NOT_YET
+    """Return a table over the seeds that all of its finished cells have."""
+    if not inside:
+        return NOT_YET
+    common = set.intersection(*(set(each.runs) for each in inside if each.runs))
+    paired = [
+        replace(each, runs={seed: run for seed, run in each.runs.items() if seed in common})
+        for each in inside
+    ]
+    return table("", paired, "<br>").markdown()
 
 
 def _lie(inside: Sequence[Compared]) -> str:

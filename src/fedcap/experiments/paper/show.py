@@ -133,36 +133,41 @@ def panels(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
     return {heading: inside for heading, inside in found.items() if any(each.runs for each in inside)}
 
 
-def table(heading: str, inside: Sequence[Compared], line_break: str = "\n", brief: bool = False) -> Table:
+def table(
+    heading: str, inside: Sequence[Compared], line_break: str = "\n", brief: bool = False, most: int = 99
+) -> Table:
     """Return one table, rows and columns as in the paper; columns without a finished run are left out.
 
-    If `brief`, its notes do not say how to read it.
+    If there are more than `most` columns, they become the rows. If `brief`, the notes do not say how to read
+    the table.
     """
-    columns = list(dict.fromkeys(each.entry.column for each in inside if each.runs))
-    rows = list(dict.fromkeys(each.entry.row for each in inside))
+    finished = {each.entry.column for each in inside if each.runs}
+    columns = [name for name in dict.fromkeys(each.entry.column for each in inside) if name in finished]
+    rows = list(dict.fromkeys(each.entry.row for each in inside if each.entry.column in finished))
     at = {(each.entry.row, each.entry.column): each for each in inside}
-    most = max(len(each.runs) for each in inside)
-    lines = [
-        [
-            "no attack" if row == "none" else row,
-            *(at[row, column].text(most, line_break) if (row, column) in at else "" for column in columns),
-        ]
+    seeds = max(len(each.runs) for each in inside)
+    texts = [
+        [at[row, column].text(seeds, line_break) if (row, column) in at else "" for column in columns]
         for row in rows
-        if any((row, column) in at for column in columns)
     ]
-    return Table(["", *columns], lines, heading, _notes(inside, most, brief))
+    names = ["no attack" if row == "none" else row for row in rows]
+    if len(columns) > most:
+        names, columns, texts = columns, names, [list(line) for line in zip(*texts, strict=True)]
+    lines = [[name, *line] for name, line in zip(names, texts, strict=True)]
+    return Table(["", *columns], lines, heading, _notes(inside, seeds, brief))
 
 
-def _notes(inside: Sequence[Compared], most: int, brief: bool) -> list[str]:
+def _notes(inside: Sequence[Compared], seeds: int, brief: bool) -> list[str]:
     printed = any(each.entry.published is not None for each in inside)
     said = [HOW_TO_READ] * (printed and not brief)
     if printed:
         replaced = {SET_UP_OF[each.entry.dataset] for each in inside if each.entry.dataset in SET_UP_OF}
         said += [f"The paper's figures are for {name}: no difference is taken." for name in sorted(replaced)]
-    if most == 1:
+    if seeds == 1:
         said.append(ONE_SEED)
-    elif any(0 < len(each.runs) < most for each in inside):
-        said.append(f"Over {most} seeds; a cell of fewer says how many in brackets.")
+    else:
+        fewer = any(0 < len(each.runs) < seeds for each in inside)
+        said.append(f"Over {seeds} seeds{'; a cell of fewer says how many in brackets' * fewer}.")
     return said + [DIVERGED_NOTE] * (any(each.diverged for each in inside) and not brief)
 
 
