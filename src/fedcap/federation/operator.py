@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcap.federation.audit import AUDIT, Audit
 from fedcap.federation.certificates import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY
+from fedcap.federation.commented import commented
 from fedcap.federation.identity import read_bytes
 from fedcap.federation.ledger import LEDGER, Ledger
 from fedcap.federation.plan import PLAN, Plan
@@ -36,7 +37,7 @@ Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:-]+$", max_length=253)]
 class Federation(BaseModel):
     """federation.toml: where the server is."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     host: Host
     """The name or address by which sites reach the server."""
@@ -54,17 +55,7 @@ class Federation(BaseModel):
 
     def text(self) -> str:
         """Return the content of the file, with a note at each entry."""
-        lines = [
-            "# Where sites reach this federation's server. What is learnt there is in plan.toml.",
-            "",
-            f'host = "{self.host}"  # the name or address by which sites reach the server',
-            f"port = {self.port}  # the port that sites reach, which nginx listens on",
-            f"link_port = {self.link_port}  # Flower's own port, on this machine alone; keep it so",
-            "",
-        ]
-        if self.root is None:
-            return "\n".join([*lines, "# [root]  # clean samples of your own, for fltrust: any data set", ""])
-        return "\n".join([*lines, to_toml({"root": dict(self.root)})])
+        return commented(self, "Where sites reach this federation's server. What is learnt is in plan.toml.")
 
 
 class Operator:

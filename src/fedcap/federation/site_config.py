@@ -16,9 +16,10 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcap.federation.audit import AUDIT, Audit
+from fedcap.federation.commented import commented
 from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
-from fedcap.records import Named, read_toml, to_toml
+from fedcap.records import Named, read_toml
 from fedcap.registry import InputError
 from fedcap.words import validation_message
 
@@ -28,7 +29,7 @@ SITE, POLICY, AUTHORITY = "site.toml", "policy.toml", "ca.crt"
 class SiteConfig(BaseModel):
     """site.toml: what the site is called, where the server is, and its data."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: str
     """What people call the site."""
@@ -43,21 +44,7 @@ class SiteConfig(BaseModel):
 
     def text(self) -> str:
         """Return the content of the file, with a note at each entry."""
-        lines = [
-            "# This site of a federation. Its samples and its own model stay in this site's hands.",
-            "",
-            f'name = "{self.name}"  # what people call the site',
-            f'server = "{self.server}"  # where the server is',
-            f"seed = {self.seed}  # decides which samples are for training and which for testing",
-        ]
-        if self.client is None:
-            lines.append('# client = "…"  # whose samples of the data set the site has, if not all')
-        else:
-            lines.append(to_toml({"client": self.client}).rstrip() + "  # whose samples the site has")
-        table = to_toml({"dataset": dict(self.dataset)})
-        return "\n".join(
-            [*lines, "", "# The data: what fedcap run --dataset takes, with its options.", table]
-        )
+        return commented(self, "A site of a federation. Its samples and its own model stay in its hands.")
 
 
 class SiteDirectory:
