@@ -10,6 +10,7 @@ run/               the run, as `fedcap show` and `fedcap report` read it;  logs/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -48,6 +49,19 @@ class Federation(BaseModel):
     root: Named | None = None
     """The operator's own clean samples, for methods that need some: any data set."""
 
+    @classmethod
+    def of(cls, content: Mapping[str, Any], where: str = FEDERATION) -> Self:
+        """Return the content of the file; a mistake is an `InputError` of one line."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise InputError(f"{where}: {validation_message(error)}") from None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """What the server's certificate is for: its host, and this machine, from where nginx reaches it."""
+        return self.host, "localhost", "127.0.0.1"
+
     @property
     def address(self) -> str:
         """Where sites reach the server."""
@@ -83,10 +97,7 @@ class Operator:
     def federation(self) -> Federation:
         """Where the server is, as federation.toml says now."""
         path = self.directory / FEDERATION
-        try:
-            return Federation.model_validate(read_toml(path))
-        except ValidationError as error:
-            raise InputError(f"{path}: {validation_message(error)}") from None
+        return Federation.of(read_toml(path), str(path))
 
     @property
     def plan(self) -> Plan:

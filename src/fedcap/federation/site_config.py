@@ -10,6 +10,7 @@ state/         its own model and what it keeps between rounds;  audit.jsonl: wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -42,6 +43,14 @@ class SiteConfig(BaseModel):
     seed: Annotated[int, Field(ge=0)] = 0
     """By this seed the samples are dealt out, and into training and test samples."""
 
+    @classmethod
+    def of(cls, content: Mapping[str, Any], where: str = SITE) -> Self:
+        """Return the content of the file; a mistake is an `InputError` of one line."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise InputError(f"{where}: {validation_message(error)}") from None
+
     def text(self) -> str:
         """Return the content of the file, with a note at each entry."""
         return commented(self, "A site of a federation. Its samples and its own model stay in its hands.")
@@ -67,10 +76,7 @@ class SiteDirectory:
     def config(self) -> SiteConfig:
         """What site.toml says now."""
         path = self.directory / SITE
-        try:
-            return SiteConfig.model_validate(read_toml(path))
-        except ValidationError as error:
-            raise InputError(f"{path}: {validation_message(error)}") from None
+        return SiteConfig.of(read_toml(path), str(path))
 
     @property
     def authority(self) -> Path:
