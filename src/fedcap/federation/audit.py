@@ -78,6 +78,14 @@ class Event:
     facts: Mapping[str, Any]
     digest: str
 
+    def line(self) -> str:
+        """Return the event for people."""
+        number = "" if self.round is None else f"round {self.round}"
+        others = ((key, value) for key, value in self.facts.items() if key != "name")
+        facts = ", ".join(f"{key} {value}" for key, value in others if not isinstance(value, Mapping | list))
+        parts = (self.facts.get("name") or self.client, number, self.reason, facts)
+        return f"{self.time}  {self.event:<10}  {' · '.join(str(part) for part in parts if part)}"
+
 
 class Audit:
     """Writes and reads one audit file. Several processes may write to it."""

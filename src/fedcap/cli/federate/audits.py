@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -79,7 +79,4 @@ def show(
         print_json([asdict(one) for one in found])
         return
     for one in found:
-        round_ = "" if one.round is None else f"round {one.round}"
-        facts = ", ".join(f"{key} {value}" for key, value in one.facts.items() if not isinstance(value, dict))
-        parts: list[Any] = [one.facts.get("name") or one.client, round_, one.reason, facts]
-        typer.echo(f"{one.time}  {one.event:<11} {' · '.join(str(part) for part in parts if part)}")
+        typer.echo(one.line())
