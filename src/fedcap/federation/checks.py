@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from fedcap.federation import audit, certificates
+from fedcap.federation import audit, certificates, front
+
 from fedcap.federation.building import Built
-from fedcap.federation.flower import bundle, nginx
+from fedcap.federation.flower import bundle
 from fedcap.federation.flower.version import require_flower
 from fedcap.federation.identity import KEY, make_key
 from fedcap.federation.ledger import ALLOWED
@@ -70,7 +71,7 @@ def _looks_of_operator(operator: Operator) -> Looks:
     yield "versions", _versions
     yield "certificate", lambda: _certificate(operator)
     yield "ports", lambda: _ports(operator)
-    yield "nginx", lambda: nginx.checked(operator.directory)
+    yield "nginx", lambda: _nginx(operator)
     yield "plan", lambda: _plan(operator.plan)
     yield "root set", lambda: _root(operator)
     yield "invitation", lambda: _invitation(operator)
@@ -126,6 +127,11 @@ def _ports(operator: Operator) -> str:
                     f"{port} cannot be used ({error.strerror}): change {name} in federation.toml"
                 ) from None
     return f"{ports}, both free"
+
+
+def _nginx(operator: Operator) -> str:
+    front.write(operator)
+    return front.checked(operator)
 
 
 def _plan(plan: Plan) -> str:
