@@ -16,7 +16,6 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from fedcap.federation import audit, certificates, front
-
 from fedcap.federation.building import Built
 from fedcap.federation.flower import bundle
 from fedcap.federation.flower.version import require_flower
@@ -32,7 +31,7 @@ from fedcap.registry import InputError
 from fedcap.words import plural
 
 AHEAD, BEHIND = 5.0, 300.0
-"""Flower accepts a site's signature if its clock is at most so many seconds ahead of the server's, or behind."""
+"""By how many seconds a site's clock may be ahead of the server's, or behind, for Flower to accept it."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,9 @@ def _root(operator: Operator) -> str:
     if not wanted:
         return f"{plan.method.name} needs none"
     if root is None:
-        raise InputError(f"{plan.method.name} needs clean samples of yours: a table [root] in federation.toml")
+        raise InputError(
+            f"{plan.method.name} needs clean samples of yours: a table [root] in federation.toml"
+        )
     return f"{plural(len(load_root(dict(root), wanted, plan)), 'sample')}"
 
 
@@ -228,7 +229,9 @@ def _data(site: SiteDirectory) -> str:
     config = site.config
     plan = Invitation.read(site.directory / INVITATION).plan
     local = load_site_data(dict(config.dataset), config.client, config.seed, plan).local
-    return f"{plural(len(local.train), 'sample')} to train on, {len(local.test):,} to test on; they fit the plan"
+    return (
+        f"{plural(len(local.train), 'sample')} to train on, {len(local.test):,} to test on; they fit the plan"
+    )
 
 
 def _raise(problems: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The nginx in front of the server: its configuration in the operator's directory, and it itself as a child."""
+"""The nginx in front of the server: its configuration in the operator's directory, and itself as a child."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ def checked(operator: Operator) -> str:
 def _command(operator: Operator) -> list[str]:
     program = found()
     if program is None:
-        raise InputError("nginx is not installed, and sites reach the server through it: apt install nginx-light")
+        raise InputError(
+            "nginx is not installed, and sites reach the server through it: apt install nginx-light"
+        )
     folder = operator.directory.absolute()
     return [program, "-p", str(folder / "nginx"), "-c", str(folder / CONFIGURATION)]

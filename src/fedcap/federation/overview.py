@@ -26,10 +26,14 @@ def clients_table(operator: Operator) -> Table:
     weights = last_weights(operator)
     notes = [] if entries else ["Nobody has asked to take part yet: fedcap federate approve takes a site in."]
     if any(share is not None for share in weights.values()):
-        notes.append("Weight: the client's mean share in the models that the others were last sent, in percent.")
+        notes.append(
+            "Weight: the client's mean share in the models that the others were last sent, in percent."
+        )
     if history and history[-1].limits:
         limits = ", ".join(f"{name} {limit:g}" for name, limit in history[-1].limits.items() if limit)
-        notes.append(f"Score: the last of the client's that was judged; over the limit ({limits}) it is suspected.")
+        notes.append(
+            f"Score: the last of the client's that was judged; over the limit ({limits}) it is suspected."
+        )
     rows = [_row(entry, history, weights.get(entry.client)) for entry in entries.values()]
     return Table(COLUMNS, rows, notes=notes)
 
@@ -67,7 +71,7 @@ def records(operator: Operator) -> list[RoundRecord]:
 
 
 def last_weights(operator: Operator) -> dict[str, float]:
-    """Return each client's mean share in the models that went out in the last round, if it was written down."""
+    """Return each client's mean share in the models of the last round, where that was written down."""
     weights: dict[str, float] = {}
     for event in operator.audit.events():
         if event.event == "round":
@@ -104,7 +108,9 @@ def site_status(site: SiteDirectory) -> dict[str, Any]:
         "server": config.server,
         "running": is_held(site.directory),
         "last_round": last,
-        "agreed_to": [f"{plan.name}, {plural(plan.rounds, 'round')}, {digest}" for digest, plan in plans.items()],
+        "agreed_to": [
+            f"{plan.name}, {plural(plan.rounds, 'round')}, {digest}" for digest, plan in plans.items()
+        ],
         "lately": recent(site.audit),
     }
 

@@ -98,6 +98,11 @@ class SiteDirectory:
         """The folder of logs."""
         return self.directory / "logs"
 
+    @property
+    def wish(self) -> Path:
+        """The file that is there while the site wishes for a model made for it."""
+        return self.directory / "wish"
+
     def agree(self, plan: Plan) -> Path:
         """Keep a plan as agreed to; return its file."""
         self.agreed.mkdir(parents=True, exist_ok=True)

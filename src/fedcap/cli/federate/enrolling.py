@@ -1,14 +1,14 @@
 """`fedcap federate enrol` and `approve`: a site asks to take part, and the operator takes it in.
 
-One file goes each way, and nothing in either is secret. Both sides see the same fingerprints, to be compared by
-telephone before anybody trusts anybody.
+One file goes each way, and nothing in either is secret. Both sides see the same fingerprints, to be
+compared by telephone before anybody trusts anybody.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,60 +33,46 @@ def enrol(
 ) -> None:
     """Set a site up: its key, which never leaves it, its configuration, and a request for the operator."""
     from fedcap import data
-    from fedcap.federation.certificates import certificate_fingerprint
-    from fedcap.federation.identity import Request, make_key, public_key
-    from fedcap.federation.operator import INVITATION, Invitation
-    from fedcap.federation.policy import Policy
-    from fedcap.federation.site_config import AUTHORITY, POLICY, SITE, SiteConfig, SiteDirectory
-    from fedcap.files import write_aside
+    from fedcap.federation.operator import Invitation
+    from fedcap.federation.setting_up import set_up_site
+    from fedcap.federation.site_config import POLICY, SITE
     from fedcap.records import overlay
 
     invited = Invitation.read(invitation)
-    chosen = overlay({}, {"dataset": data.table(dataset)})
+    content: dict[str, Any] = {"name": name, "dataset": data.table(dataset)}
+    content |= {} if client is None else {"client": client}
     for setting in settings or []:
-        chosen = overlay(chosen, parse_setting(setting))
-    content = {"name": name, "server": invited.server, "client": client, **chosen}
-    config = SiteConfig.of({key: value for key, value in content.items() if value is not None}, "federate enrol")
-    if (directory / SITE).exists():
-        raise InputError(f"{directory} is a site already: change its {SITE} with an editor, or give another one")
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fingerprint = make_key(directory)
-    request = directory / f"{name}.request.toml"
-    Request(name, public_key(directory)).write(request)
-    write_aside(directory / AUTHORITY, invited.certificate)
-    server = certificate_fingerprint(directory / AUTHORITY)
-    write_aside(directory / INVITATION, invited.text())
-    write_aside(directory / POLICY, Policy().text())
-    write_aside(directory / SITE, config.text())
-    SiteDirectory(directory).audit.write("asked", client=fingerprint, by="site", name=name, server=invited.server)
+        content = overlay(content, parse_setting(setting))
+    made = set_up_site(directory, invited, content)
     if as_json:
         print_json(
             {
                 "directory": str(directory),
                 "name": name,
-                "fingerprint": fingerprint,
+                "fingerprint": made.client,
                 "server": invited.server,
-                "server_fingerprint": server,
+                "server_fingerprint": made.server,
                 "plan": invited.plan.digest,
-                "request": str(request),
+                "request": str(made.request),
             }
         )
         return
     typer.echo(f"{name}, a site of {invited.plan.name} at {invited.server}")
-    typer.echo(f"  this site's fingerprint  {fingerprint}")
-    typer.echo(f"  server's fingerprint     {server}")
+    typer.echo(f"  this site's fingerprint  {made.client}")
+    typer.echo(f"  server's fingerprint     {made.server}")
     typer.echo("")
-    typer.echo(f"Next: send {request} to the operator, and compare both fingerprints by telephone.")
+    typer.echo(f"Next: send {made.request} to the operator, and compare both fingerprints by telephone.")
     typer.echo(f"  fedcap federate show-plan {directory}    read the plan; with --agree, agree to it")
     typer.echo(f"  fedcap federate check {directory}        what is wrong, before anything starts")
-    typer.echo(f"  fedcap federate site {directory}")
+    typer.echo(f"  fedcap federate site {directory}         take part")
     typer.echo(f"What this site agrees to is in {directory / POLICY}, its data in {directory / SITE}.")
 
 
 def approve(
     directory: OperatorDirectory,
     request: Annotated[
-        str, typer.Argument(metavar="REQUEST", help="A site's request file, or the name of one that has asked.")
+        str,
+        typer.Argument(metavar="REQUEST", help="A site's request file, or the name of one that has asked."),
     ],
     yes: Annotated[
         bool, typer.Option("--yes", help="The fingerprint was compared with the site's: do not ask.")
@@ -121,7 +107,9 @@ def approve(
             )
         fresh = typer.confirm("Is it the one that the site reads out by telephone?", err=as_json)
         if not fresh:
-            raise InputError(f"{entry.name} was not taken in: fedcap federate approve {directory} {entry.name}")
+            raise InputError(
+                f"{entry.name} was not taken in: fedcap federate approve {directory} {entry.name}"
+            )
     if fresh:
         ledger.approve(entry.client)
     entry = ledger.find(entry.client)

@@ -41,8 +41,8 @@ def show_plan(
     if invitation is not None:
         if invited.certificate != (directory / AUTHORITY).read_text():
             raise InputError(
-                f"{invitation} is of another server than this site trusts: compare fingerprints by telephone, and"
-                " enrol in a new directory"
+                f"{invitation} is of another server than this site trusts: compare fingerprints by telephone,"
+                " and enrol in a new directory"
             )
         write_aside(directory / INVITATION, invited.text())
     objection = Policy.read(directory / POLICY).objection(invited.plan)
@@ -63,4 +63,6 @@ def _show(plan: Plan, agreed: bool | None, objection: str | None, as_json: bool)
     if objection is not None:
         typer.echo(f"This site's policy forbids it: {objection}")
     elif agreed is not None:
-        typer.echo("This site has agreed to it." if agreed else "This site has not agreed to it: --agree does.")
+        typer.echo(
+            "This site has agreed to it." if agreed else "This site has not agreed to it: --agree does."
+        )

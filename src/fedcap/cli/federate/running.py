@@ -25,7 +25,9 @@ WISH_SECONDS = 600.0
 def until_stopped() -> Iterator[threading.Event]:
     """Yield an event that SIGINT and SIGTERM set."""
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:
@@ -38,7 +40,9 @@ def teller(as_json: bool) -> Callable[[str], None]:
 
     def say(line: str) -> None:
         if as_json:
-            line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "said": line}, ensure_ascii=False)
+            line = json.dumps(
+                {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "said": line}, ensure_ascii=False
+            )
         else:
             line = f"{time.strftime('%H:%M:%S')}  {line}"
         print(line, flush=True)
@@ -58,7 +62,8 @@ def server(
 ) -> None:
     """Run the federation's server, from where it stood; started again after a crash, it goes on.
 
-    It prints what happens, with --json a line of JSON each. Ctrl-C or SIGTERM stops it; nothing confirmed is lost.
+    It prints what happens, with --json a line of JSON each. Ctrl-C or SIGTERM stops it, and
+    nothing confirmed is lost.
     """
     from fedcap.federation import front
     from fedcap.federation.flower.serving import serve
@@ -102,8 +107,8 @@ def customise(
 ) -> None:
     """Ask the server for a model made for this site, without taking part in rounds.
 
-    The site must be running, and trains once, from the global model. The plan bounds how many such models a site
-    may have: each tells it something about the sites most like it.
+    The site must be running, and trains once, from the global model. The plan bounds how many such
+    models a site may have: each tells it something about the sites most like it.
     """
     from fedcap.federation.lock import is_held
     from fedcap.federation.site_config import SiteDirectory
@@ -122,11 +127,13 @@ def customise(
             time.sleep(0.5)
         else:
             raise InputError(
-                f"no model came within {seconds:g} s: is the server up, and has this site had its share already?"
+                f"no model came within {seconds:g} s: is the server up, or has this site had its share?"
             )
     finally:
         opened.wish.unlink(missing_ok=True)
     if as_json:
         print_json({"directory": str(directory), "round": came[-1].round})
     else:
-        typer.echo(f"a model made for this site after round {came[-1].round}: fedcap predict {directory} INPUT.npz")
+        typer.echo(
+            f"a model made for this site after round {came[-1].round}: fedcap predict {directory} INPUT.npz"
+        )

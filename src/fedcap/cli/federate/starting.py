@@ -10,6 +10,7 @@ import typer
 from fedcap.cli.output import AsJson, print_json, users_code
 from fedcap.cli.settings import Overrides, parse_setting
 from fedcap.registry import InputError
+from fedcap.words import plural
 
 if TYPE_CHECKING:
     from fedcap.federation.operator import Operator
@@ -50,7 +51,9 @@ def init(
         str | None, typer.Option(help="Network, or module:function. [default: the data set's, or mlp]")
     ] = None,
     method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds. [default: as for a run; 30 without samples]")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds. [default: as for a run; 30 without samples]")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed. [default: 0]")] = None,
     assumed: Annotated[
         float | None, typer.Option(help="Share of the sites assumed to be malicious. [default: 0]")
@@ -69,13 +72,11 @@ def init(
     Whatever the options say is in federation.toml and plan.toml, to be read and changed. Called again on its
     directory, it keeps them, and writes the invitation anew.
     """
-    from fedcap.federation.certificates import make_authority, make_certificate
     from fedcap.federation.operator import FEDERATION, Federation, Operator
     from fedcap.federation.plan import PLAN
-    from fedcap.files import write_aside
+    from fedcap.federation.setting_up import refresh, set_up_operator
     from fedcap.records import overlay
 
-    operator = Operator(directory)
     place = _given(host=host, port=port, link_port=link_port, root=root)
     plan = _given(dataset=dataset, model=model, method=method, rounds=rounds, seed=seed, assumed=assumed)
     for setting in settings or []:
@@ -86,6 +87,7 @@ def init(
                 f"{directory} is a federation already: change its {FEDERATION} and {PLAN} with an editor, and"
                 f" then fedcap federate init {directory}"
             )
+        fingerprint = refresh(Operator.open(directory), renew)
     else:
         if host is None:
             raise InputError("give the name or address by which sites reach the server: --host NAME")
@@ -93,24 +95,18 @@ def init(
         title = name or directory.absolute().name
         with users_code():
             if "dataset" in plan:
-                made = _plan_like(title, plan)
+                made = plan_like(title, plan)
             else:
                 made = _plan_described(title, plan, classes, shape, pixels)
-        directory.mkdir(parents=True, exist_ok=True)
-        write_aside(directory / PLAN, made.text())
-        write_aside(directory / FEDERATION, federation.text())
-    operator.certificates.mkdir(mode=0o700, exist_ok=True)
-    fingerprint = make_authority(operator.certificates, operator.plan.name)
-    if renew or not operator.certificate.exists():
-        make_certificate(operator.certificates, operator.federation.hosts)
-    _finish(operator, fingerprint, as_json)
+        fingerprint = set_up_operator(directory, federation, made)
+    _tell(Operator.open(directory), fingerprint, as_json)
 
 
 def _given(**flags: Any) -> dict[str, Any]:
     return {key: value for key, value in flags.items() if value is not None}
 
 
-def _plan_like(name: str, given: dict[str, Any]) -> Plan:
+def plan_like(name: str, given: dict[str, Any]) -> Plan:
     """Return a plan for samples such as those of a data set, with the options that suit it."""
     from fedcap.federation.building import propose
     from fedcap.federation.flower.bundle import digest
@@ -163,15 +159,12 @@ def _plan_described(
     )
 
 
-def _finish(operator: Operator, fingerprint: str, as_json: bool) -> None:
-    """Write what follows from the configuration, and tell the operator what comes next."""
-    from fedcap.federation.flower.nginx import write_nginx
+def _tell(operator: Operator, fingerprint: str, as_json: bool) -> None:
+    """Tell the operator what there is, and what comes next."""
+    from fedcap.federation.operator import INVITATION
 
-    federation, plan = operator.federation, operator.plan
-    invitation = operator.invite()
-    write_nginx(operator)
-    if plan.digest not in [event.facts.get("plan") for event in operator.audit.events()]:
-        operator.audit.write("plan", by="operator", plan=plan.digest, bundle=plan.bundle)
+    federation, plan, there = operator.federation, operator.plan, operator.directory
+    invitation = there / INVITATION
     if as_json:
         print_json(
             {
@@ -183,8 +176,7 @@ def _finish(operator: Operator, fingerprint: str, as_json: bool) -> None:
             }
         )
         return
-    there = operator.directory
-    typer.echo(f"{plan.name}: {plan.method.name} for {plan.rounds} rounds, {plan.weights:,} weights, at {federation.address}")
+    typer.echo(f"{plan.name} at {federation.address}: {plan.method.name}, {plural(plan.rounds, 'round')}")
     typer.echo(f"  server's fingerprint  {fingerprint}")
     typer.echo(f"  plan's digest         {plan.digest}")
     typer.echo(f"  to read and change    {there}/plan.toml, {there}/federation.toml")
