@@ -68,6 +68,8 @@ class Closing:
     """The limit of each score that was judged."""
     removed: Mapping[str, Reason]
     """Who is out for good, and why."""
+    suspected: Mapping[str, Reason]
+    """Who is accused and not removed, and why; they are among the refused."""
     refused: Mapping[str, str]
     """Whose upload did not count this round, and why."""
     ignored: Sequence[tuple[str, str]]

@@ -27,10 +27,7 @@ from fedcap.simulation.preparation import scaling_tensors
 from fedcap.simulation.setup import Setup
 from fedcap.simulation.store import MemoryStore
 from fedcap.state import Tensors, owned, under
-from fedcap.training import Bench, Crew, Job, LocalData, Performed, fresh_network
-
-ROOT = "root set"
-"""The client's name in the job by which the server trains on its own samples."""
+from fedcap.training import Bench, Crew, Performed, fresh_network
 
 
 class Observer(Protocol):
@@ -226,8 +223,7 @@ class Simulation:
         if self.data.root is None or serving.root_start is None:
             return None
         samples = self.data.root.to(self.experiment.device)
-        job, start = Job("request", ROOT, serving.round), serving.root_start[None]
-        return self._bench.perform(job, LocalData(samples, samples), start, {}).update
+        return self._bench.root_update(samples, serving.round, serving.root_start)
 
     def _tested(
         self, performed: dict[str, Performed], number: int, watch: Stopwatch, measure: bool
