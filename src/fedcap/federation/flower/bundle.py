@@ -7,7 +7,6 @@ can be computed by anybody who has the same version.
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import fedcap
 
@@ -36,16 +35,13 @@ def content() -> str:
     )
 
 
-def write(folder: Path) -> Path:
-    """Write the app's folder into `folder`, as `flwr run` takes it, and return it."""
-    app = folder / NAME
-    app.mkdir(parents=True, exist_ok=True)
-    (app / "pyproject.toml").write_text(content())
-    return app
+def build() -> bytes:
+    """Return the bundle, as `flwr build` makes it of a folder with that file."""
+    from flwr.cli.build import build_fab_from_files
+
+    return build_fab_from_files({"pyproject.toml": content().encode()})[0]
 
 
 def digest() -> str:
-    """Return the SHA-256 of the bundle that Flower makes of the folder."""
-    from flwr.cli.build import build_fab_from_files
-
-    return hashlib.sha256(build_fab_from_files({"pyproject.toml": content().encode()})[0]).hexdigest()
+    """Return the SHA-256 of the bundle."""
+    return hashlib.sha256(build()).hexdigest()

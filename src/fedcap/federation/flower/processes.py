@@ -114,4 +114,4 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _die_with_parent() -> None:
-    _libc.prctl(PARENT_DIED, signal.SIGKILL)
+    _libc.prctl(PARENT_DIED, signal.SIGTERM)

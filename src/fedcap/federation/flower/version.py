@@ -12,8 +12,10 @@ PRIVATE = (
     ("flwr.supernode.runtime.run_clientapp", "install_from_fab"),
     ("flwr.supernode.runtime.run_clientapp", "run_clientapp"),
     ("flwr.superlink.grid.http_grid", "HttpGrid._runtime_client"),
+    ("flwr.supercore.control", "ControlHttpClient.StartRun"),
+    ("flwr.cli.build", "build_fab_from_files"),
 )
-"""Names without a promise that `guard` and `pulling` stand on."""
+"""Names without a promise that `guard`, `pulling`, `link` and `bundle` stand on."""
 
 
 def require_flower() -> None:
