@@ -19,8 +19,8 @@ from fedcap.registry import InputError
 from fedcap.words import validation_message
 
 PLAN = "plan.toml"
-COURSE = ("method", "model", "classes", "shape", "pixels", "training", "seed", "assumed", "weights", "layout")
-"""What decides the models that come out, whoever takes part and however long it lasts."""
+FREE_TO_CHANGE = ("rounds", "least", "deadline", "customised", "bundle")
+"""What may change while a federation goes on, once its sites have agreed; the rest is its course."""
 SLACK = 1 << 16
 """Bytes of a message besides its models."""
 
@@ -95,12 +95,12 @@ class Plan(BaseModel):
     @property
     def digest(self) -> str:
         """The SHA-256 of all entries, in hex: what a site agrees to."""
-        return _digest(self.model_dump(mode="json"))
+        return _digest(self.model_dump(mode="json", exclude_none=True))
 
     @property
     def course(self) -> str:
-        """The SHA-256 of what decides the models: state of one course is used with no other."""
-        return _digest(self.model_dump(mode="json", include=set(COURSE)))
+        """The SHA-256 of what must not change on the way: state of one course is used with no other."""
+        return _digest(self.model_dump(mode="json", exclude=set(FREE_TO_CHANGE), exclude_none=True))
 
     @property
     def most_bytes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedcap.detection import Reason
@@ -55,6 +56,14 @@ class Serving:
     def dispatch(self) -> Dispatch:
         """The models, and which of them go to whom."""
         return self.offer.dispatch
+
+    @property
+    def mixing_entropy(self) -> float | None:
+        """Mean entropy, in nats, of the weights from which each client's model was mixed, if they were."""
+        mixing = self.dispatch.mixing
+        if mixing is None or not len(mixing):
+            return None
+        return float(torch.special.entr(mixing).sum(dim=1).mean())
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from fedcap.randomness import derived_seed
 from fedcap.records import Realised, Reason, Result, RoundRecord, finite, mass_removal, summarise
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.clients import Clients
-from fedcap.simulation.measures import Stopwatch, mean_entropy, measure_accuracy, tally
+from fedcap.simulation.measures import Stopwatch, measure_accuracy, tally
 from fedcap.simulation.preparation import scaling_tensors
 from fedcap.simulation.setup import Setup
 from fedcap.simulation.store import MemoryStore
@@ -164,7 +164,7 @@ class Simulation:
             else measure_accuracy(tested, self._tested_on, self.method.shares),
             scores=finite(dict(closing.scores)),
             limits=finite(dict(closing.limits)),
-            weights_entropy=mean_entropy(serving.dispatch.mixing),
+            weights_entropy=serving.mixing_entropy,
             refused={**closing.refused, **serving.offer.refused},
             bounded=dict(closing.bounded),
             removed={k: Reason(**finite(asdict(reason))) for k, reason in closing.removed.items()},

@@ -160,9 +160,13 @@ class Bench:
             self._networks.append(fresh_network(self.build, 0, self.device, self.model, self.classes))
         return self._networks[index]
 
-    def _shared(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Findings:
+    def shared(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Tensor | None:
+        """Return the model, D, that a client has on receipt, before it trains; none if none came."""
         with self._client(job, data) as client:
-            shared = self.trainer.shared(client, received, kept)
+            return self.trainer.shared(client, received, kept)
+
+    def _shared(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Findings:
+        shared = self.shared(job, data, received, kept)
         if shared is None:
             return Findings()
         return Findings.on(data.test, lambda x: self._network(0).logits(shared, x), job.measure)

@@ -1,0 +1,238 @@
+"""The server of a federation: it plays the rounds of a plan with the sites that are there.
+
+It drives the very `Server` that the simulation drives. A round counts once it is on disk; started again after
+a crash, the conductor goes on with the next one. What the operator changes in the ledger holds from the next
+round on. No site can stop a round: what it sends is checked, and counted, refused or bounded, and told.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Self
+
+from torch import Tensor
+
+from fedcap.federation.accounts import note_removals, note_round
+from fedcap.federation.books import Books
+from fedcap.federation.building import Built
+from fedcap.federation.collecting import Collected, collect, served
+from fedcap.federation.ledger import SERVER, Ledger, State
+from fedcap.federation.messages import Answer, Kind
+from fedcap.federation.plan import Plan
+from fedcap.federation.telling import told_accuracy
+from fedcap.federation.transport import Transport
+from fedcap.methods.rounds import Closing, Opening
+from fedcap.methods.server import BY_HAND, Server
+from fedcap.records import Accuracy, Reason, RoundRecord, RunDirectory, Seconds, finite, mass_removal
+from fedcap.registry import InputError
+from fedcap.samples import Samples
+from fedcap.training import single_thread
+from fedcap.words import plural
+
+LOG = logging.getLogger("fedcap")
+
+
+class Conductor:
+    """Plays the rounds of a plan: `with Conductor(…) as conductor: conductor.run()`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        run: Path | str,
+        ledger: Ledger,
+        transport: Transport,
+        root: Samples | None = None,
+    ) -> None:
+        self.plan = plan
+        self.ledger = ledger
+        self.audit = ledger.audit
+        self.history: list[RoundRecord] = []
+        self._directory = RunDirectory(run)
+        self._books = Books(self._directory, plan)
+        self._transport = transport
+        self._root = root
+        self._built = Built.of(plan)
+        method = self._built.method
+        if method.root_samples and root is None:
+            raise InputError(
+                f"method {plan.method.name} needs clean samples of the operator's own:"
+                " name a data set in federation.toml, as [root]"
+            )
+        self.server = Server(method, self._built.weights, self._built.layout, plan.seed, plan.assumed)
+        self._by_hand: dict[str, Reason] = {}
+        """Who was removed by hand since the last round that counts."""
+        self._notes: list[str] = []
+        """What the record of the next round will say of the operator's decisions."""
+
+    def __enter__(self) -> Self:
+        """Lock the run's directory, and go back to where the last round that counts left the server."""
+        self._directory.__enter__()
+        try:
+            self.history = self._books.open(self.server)
+            if self.history:  # killed between the checkpoint and the ledger
+                note_removals(self.ledger, self.history[-1])
+            event = "restarted" if self.history else "started"
+            self.audit.write(event, round=len(self.history), by=SERVER, plan=self.plan.digest)
+        except BaseException:
+            self._directory.__exit__()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        reason = None if kind is None else f"{kind.__name__}: {error}"
+        self.audit.write("stopped", round=len(self.history), by=SERVER, reason=reason)
+        self._directory.__exit__()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds of the plan count."""
+        return len(self.history) >= self.plan.rounds
+
+    def run(self, between: Callable[[Conductor], None] = lambda _: None, pause: float = 1.0) -> None:
+        """Play the rounds that are left. Call `between` after each, and each time a round was not played."""
+        while not self.finished:
+            if self.play() is None:
+                time.sleep(pause)
+            between(self)
+        if self._books.finish(self.history, self.server):
+            self.audit.write("finished", round=len(self.history), by=SERVER)
+
+    def play(self) -> RoundRecord | None:
+        """Play the next round; return its record, or none if too few sites are there or have answered."""
+        began = time.perf_counter()
+        self._follow_ledger()
+        entries = self.ledger.entries()
+        there = [k for k in self._transport.nodes() if k in entries and entries[k].allowed]
+        if len(there) < self.plan.least:
+            LOG.info("%s here, %s needed", plural(len(there), "site"), self.plan.least)
+            return None
+        share = max(self.plan.participation, self.plan.least / len(there))
+        with single_thread():
+            opening = self.server.open(self.server.select(there, share))
+        try:
+            return self._played(opening, began)
+        except BaseException:
+            with suppress(RuntimeError):  # the round may have been closed
+                self.server.give_up()
+            raise
+
+    def _played(self, opening: Opening, began: float) -> RoundRecord | None:
+        """Play a round that is open."""
+        asked = self._collect("request", {k: _one(opening.start) for k in opening.asked})
+        with single_thread():
+            serving = self.server.serve(asked.uploads())
+        trained = self._collect("train", served(serving.dispatch, serving.clients))
+        if len(trained.answers) < self.plan.least:
+            self._give_up(opening, {**asked.failed, **trained.failed}, len(trained.answers))
+            return None
+        with single_thread():
+            root = None
+            if self._root is not None and serving.root_start is not None:
+                root = self._built.bench.root_update(self._root, serving.round, serving.root_start)
+            entropy = serving.mixing_entropy
+            uploads = trained.uploads() if self.server.method.shares else []
+            closing = self.server.close(uploads, root)
+        waited = asked.seconds + trained.seconds
+        total = time.perf_counter() - began
+        record = RoundRecord(
+            round=opening.round,
+            participants=list(serving.clients),
+            asked=list(opening.asked),
+            accuracy=self._accuracy(trained, closing),
+            scores=finite(dict(closing.scores)),
+            limits=finite(dict(closing.limits)),
+            weights_entropy=entropy,
+            refused={**closing.refused, **serving.offer.refused, **asked.failed, **trained.failed},
+            bounded=dict(closing.bounded),
+            removed={k: Reason(**finite(asdict(reason))) for k, reason in closing.removed.items()},
+            attack=None,
+            diverged=[],
+            bytes=asked.bytes + trained.bytes,
+            seconds=Seconds(train=waited, server=total - waited, total=total),
+            notes=[*self._notes, *closing.notes, *(f"{k}: {why}" for k, why in closing.ignored)],
+        )
+        crowd = mass_removal(record)
+        if crowd is not None:
+            LOG.warning(crowd)
+            record = replace(record, notes=[*record.notes, crowd])
+        record = replace(record, removed={**self._by_hand, **record.removed})
+        self._books.close_round(record, self.server)
+        self.history.append(record)
+        self._by_hand, self._notes = {}, []
+        note_round(self.ledger, record, closing)
+        return record
+
+    def customise(self, client: str) -> Answer:
+        """Give a site a model made for it, for which it trains once and takes part in no round.
+
+        That is the paper's Appendix A. On the server nothing changes but the count of such models, which the
+        plan bounds: each tells the site something about those most like it.
+        """
+        self._follow_ledger()
+        server, entry = self.server, self.ledger.entries().get(client)
+        if entry is None or not entry.allowed:
+            raise InputError(f"{client} may not take part: approve or readmit it first")
+        if not server.method.shares or not server.round:
+            raise InputError(f"there is no model for {entry.name}: nothing was learnt together yet")
+        if entry.customised >= self.plan.customised:
+            raise InputError(
+                f"{entry.name} was given {plural(entry.customised, 'model')} already: the plan has no more"
+            )
+        if client not in self._transport.nodes():
+            raise InputError(f"{entry.name} is not online: start its site first")
+        start = {client: _one(server.request_start)} if server.asks([client]) else {}
+        asked = self._collect("request", start)
+        with single_thread():
+            offer = server.models_for([client], asked.uploads())
+        refused: Mapping[str, str] = {**offer.refused, **asked.failed}
+        if client not in refused and self.ledger.count_customised(client, self.plan.customised):
+            made = self._collect("customise", served(offer.dispatch, offer.clients))
+            if client in made.answers:
+                return made.answers[client]
+            refused = made.failed
+        why = refused.get(client, "it may have no more")
+        self.audit.write("refused", client=client, round=server.round, by=SERVER, reason=why)
+        raise InputError(f"no model for {entry.name}: {why}")
+
+    def _collect(self, kind: Kind, models: Mapping[str, Tensor]) -> Collected:
+        return collect(self._transport, self.plan, kind, self.server.round, models)
+
+    def _give_up(self, opening: Opening, failed: Mapping[str, str], answered: int) -> None:
+        """Let the round go: it counts for nothing, and is played again."""
+        self.server.give_up()
+        each = "; ".join(f"{client} {why}" for client, why in failed.items())
+        reason = (
+            f"{answered} of {plural(len(opening.clients), 'site')} answered, {self.plan.least} are needed"
+        )
+        LOG.warning("round %s given up: %s: %s", opening.round, reason, each)
+        self.audit.write("given-up", round=opening.round, by=SERVER, reason=reason, failed=dict(failed))
+
+    def _accuracy(self, trained: Collected, closing: Closing) -> Accuracy | None:
+        """Return what those whose uploads count tell of their accuracy."""
+        out = {*closing.removed, *closing.refused}
+        counted = {k: answer for k, answer in trained.answers.items() if k not in out}
+        return told_accuracy(counted, self.server.method.shares)
+
+    def _follow_ledger(self) -> None:
+        """Do on the server what the operator did in the ledger."""
+        for client, entry in self.ledger.entries().items():
+            out = client in self.server.removed
+            if out and entry.allowed:
+                self.server.readmit(client)
+                self._by_hand.pop(client, None)
+                self._notes.append(f"{client} was taken back: {entry.changes[-1].reason}")
+            elif entry.state == State.REMOVED and not out and client in self.server.roster:
+                reason = entry.changes[-1].reason
+                self.server.remove(client, reason)
+                self._by_hand[client] = Reason(BY_HAND, None, None, reason)
+
+
+def _one(model: Tensor | None) -> Tensor:
+    """Return a model, D, as a matrix of one row, for clients that must have one."""
+    assert model is not None
+    return model[None]
