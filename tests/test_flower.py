@@ -1,4 +1,4 @@
-"""What goes through Flower and what keeps it in bounds, with Flower's own classes and no federation running."""
+"""What goes through Flower, and what keeps it in bounds: with Flower's own classes, and nothing running."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Seal:
 
 
 def unseal(arrays: Arrays, config: Mapping[str, Any], client: str, authority: bytes) -> dict[str, Any]:
-    """Return the values of an order without its seal, if it is the operator's and for us; else raise `Malformed`."""
+    """Return the values of an order without its seal; raise `Malformed` if it has none that is for us."""
     from cryptography import x509
 
     whole = dict(config)
