@@ -1,4 +1,4 @@
-"""What goes through Flower and what keeps it in bounds, with Flower's own classes and no federation running."""
+"""What goes through Flower, and what keeps it in bounds: with Flower's own classes, and nothing running."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_an_answer_without_update_or_extra_numbers_can_be_sent() -> None:
         pytest.param(npy(np.array(["text"])), id="text"),
         pytest.param(b"PK\x03\x04", id="a zip file"),
         pytest.param(npy(np.ones(3)).replace(b"(3,)", b"(3e9,)"), id="no shape"),
-        pytest.param(npy(np.ones(3, np.float32)).replace(b"(3,), }" + b" " * 9, b"(9000000000,), }"), id="vast"),
+        pytest.param(
+            npy(np.ones(3, np.float32)).replace(b"(3,), }" + b" " * 9, b"(9000000000,), }"), id="vast"
+        ),
         pytest.param(b"", id="nothing"),
     ],
 )
@@ -243,7 +245,9 @@ def test_the_client_app_answers_a_sealed_order_and_refuses_any_other(
     def refused(content: object) -> Answer:
         return Answer.unpack(*client_app.answer(content, 5))
 
-    assert refused(to_records(arrays, sealed)) == Answer("n" * 32, 7, refused="the site's process is not running")
+    assert refused(to_records(arrays, sealed)) == Answer(
+        "n" * 32, 7, refused="the site's process is not running"
+    )
     assert refused(to_records(arrays, config)).refused == "the order does not bear the operator's seal"
     assert refused(RecordDict({})).refused == "the message has other records than it should"
 
@@ -272,7 +276,9 @@ def test_the_bundle_is_what_flower_builds_and_has_the_same_bytes_each_time(tmp_p
 
 def test_a_bundle_that_the_site_has_not_agreed_to_is_not_unpacked() -> None:
     unpacked: list[bytes] = []
-    install = guard.guarded(lambda content, skip_prompt: unpacked.append(content), frozenset({bundle.digest()}))
+    install = guard.guarded(
+        lambda content, skip_prompt: unpacked.append(content), frozenset({bundle.digest()})
+    )
     with pytest.raises(guard.NotAgreed, match=hashlib.sha256(b"evil").hexdigest()):
         install(b"evil", skip_prompt=True)
     assert unpacked == []

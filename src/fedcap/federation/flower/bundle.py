@@ -1,7 +1,7 @@
 """The app that Flower carries to every site: a name for code that is installed there already, and no code.
 
-Its bytes follow from this package's version alone, so that the digest which a site agrees to, as part of the plan,
-can be computed by anybody who has the same version.
+Its bytes follow from this package's version alone, so that the digest which a site agrees to, as part of the
+plan, can be computed by anybody who has the same version.
 """
 
 from __future__ import annotations

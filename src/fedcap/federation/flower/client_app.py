@@ -1,5 +1,5 @@
-"""What Flower runs at a site for every message: check the operator's seal, hand the order in at the site's door, and
-bring the answer back. It always answers, and it loads no torch.
+"""What Flower runs at a site for every message: check the operator's seal, hand the order in at the site's
+door, and bring the answer back. It always answers, and it loads no torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The door of a site's own process: a unix socket in its directory, for its owner alone.
 
-Flower starts a process for every message. That process stays small: it hands the message in at the door and brings
-the answer back. Data, model and state live in the one process behind the door, which has loaded torch once.
+Flower starts a process for every message. That process stays small: it hands the message in at the door and
+brings the answer back. Data, model and state live in the one process behind the door, which has loaded torch
+once.
 """
 
 from __future__ import annotations

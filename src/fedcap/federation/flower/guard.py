@@ -1,8 +1,9 @@
 """The site's own `flwr-clientapp`: it runs no bundle but those that the site has agreed to.
 
-Whatever a run uploads is code that goes first on the path of the process that answers a message. This program takes
-the place of Flower's on the SuperNode's path, and compares the bundle's SHA-256 with the site's list before anything
-is unpacked. Flower's other kinds of tasks have no business at a site: their programs are turned into refusals.
+Whatever a run uploads is code that goes first on the path of the process that answers a message. This program
+takes the place of Flower's on the SuperNode's path, and compares the bundle's SHA-256 with the site's list
+before anything is unpacked. Flower's other kinds of tasks have no business at a site: their programs are
+turned into refusals.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +41,13 @@ def guarded(install: Callable[..., Any], agreed: frozenset[str]) -> Callable[...
 def main() -> None:
     """Run Flower's ClientApp process, guarded."""
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
-    from flwr.supernode.runtime import run_clientapp
 
     from fedcap.federation.flower.version import require_flower
 
     require_flower()
     agreed = frozenset(filter(None, os.environ.get(BUNDLES, "").split(",")))
-    run_clientapp.install_from_fab = guarded(run_clientapp.install_from_fab, agreed)
+    flower: Any = import_module("flwr.supernode.runtime.run_clientapp")
+    flower.install_from_fab = guarded(flower.install_from_fab, agreed)
     flwr_clientapp()
 
 

@@ -1,7 +1,7 @@
 """The operator's SuperLink: on the loopback interface alone, over TLS, for registered keys alone.
 
-Its Control API has no login, so nobody else may reach its port: sites come in through nginx (see `nginx`), which
-lets the fleet's own paths through.
+Its Control API has no login, so nobody else may reach its port: sites come in through nginx (see `nginx`),
+which lets the fleet's own paths through.
 """
 
 from __future__ import annotations
@@ -42,11 +42,18 @@ class Link:
         """Start the SuperLink, and wait until it listens."""
         if listening(self.port):
             raise InputError(
-                f"somebody listens on 127.0.0.1:{self.port} already: stop the other server, or choose another port"
+                f"somebody listens on 127.0.0.1:{self.port} already: stop it, or choose another port"
             )
         directory = self.directory.absolute()
         (directory / "flower").mkdir(exist_ok=True, mode=0o700)
-        tls = ["--ssl-certfile", self.certificate, "--ssl-keyfile", self.key, "--ssl-ca-certfile", self.authority]
+        tls = [
+            "--ssl-certfile",
+            self.certificate,
+            "--ssl-keyfile",
+            self.key,
+            "--ssl-ca-certfile",
+            self.authority,
+        ]
         options = ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
         place = ["--host", "127.0.0.1", "--port", self.port, "--database", directory / "link.db"]
         command = [program("flower-superlink"), *map(str, [*tls, *options, *place])]
@@ -61,7 +68,7 @@ class Link:
         return child
 
     def register(self, keys: Iterable[str]) -> None:
-        """Make public keys, in OpenSSH format, known to the SuperLink; those that it knows stay as they are."""
+        """Make public keys, in OpenSSH format, known to the SuperLink; those it knows stay as they are."""
         import httpx
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
         from flwr.proto.control_pb2 import RegisterNodeRequest

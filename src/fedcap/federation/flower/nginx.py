@@ -1,7 +1,7 @@
 """The configuration of the nginx in front of a SuperLink: the paths that a SuperNode needs, and nothing else.
 
-nginx ends the sites' TLS and speaks TLS again to the SuperLink on the loopback interface, whose certificate it
-checks. Everything that could register a key, or start, list or stop a run, is answered with 404.
+nginx ends the sites' TLS and speaks TLS again to the SuperLink on the loopback interface, whose certificate
+it checks. Everything that could register a key, or start, list or stop a run, is answered with 404.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Nginx:
                     for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
                 ),
                 "    server_tokens off;",
-                f"    limit_conn_zone $binary_remote_addr zone=sites:1m;",
+                "    limit_conn_zone $binary_remote_addr zone=sites:1m;",
                 f"    upstream superlink {{ server 127.0.0.1:{self.link}; keepalive 16; }}",
                 *(f"    {line}" for line in self.server()),
                 "}",

@@ -1,7 +1,7 @@
 """A site's SuperNode, kept running: when it ends it is started again, and the site is told why it waits.
 
-After a crash the SuperLink turns a node away for up to a minute, with the same words as for a key that it does not
-know. Nothing is wrong then, and nothing is to be done but to wait.
+After a crash the SuperLink turns a node away for up to a minute, with the same words as for a key that it
+does not know. Nothing is wrong then, and nothing is to be done but to wait.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ PAUSE = 5.0
 CONNECTED = "SuperNode ID"
 """What a SuperNode says once the SuperLink has let it in."""
 REASONS = {
-    "[code: 305]": "the server turned this site away: either its key is not approved yet (its fingerprint is {client}),"
-    " or the site was cut off less than a minute ago and the server still takes it for connected",
-    "certificate": "the server's certificate is not one of the authority in {authority}, or is not for this address",
+    "[code: 305]": "the server turned this site away: either its key is not approved yet (fingerprint"
+    " {client}), or the site was cut off less than a minute ago and the server still takes it for connected",
+    "certificate": "the server's certificate is not by the authority in {authority}, or not for this name",
     "ssl": "no TLS with {server}: is this the address of the federation's server?",
     "retrying": "no answer from {server}: is the server up, and is the address right?",
     "401": "the server does not accept this site's signature: set this machine's clock",
@@ -32,7 +32,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Node:
-    """What a SuperNode needs: the site's directory, its key, whom it trusts, where the server is, what it may run."""
+    """What a SuperNode needs to know."""
 
     directory: Path
     server: str

@@ -1,7 +1,7 @@
 """Flower's programs as children of ours: their environment, their logs, and their end with ours.
 
-Every child has a process group of its own and dies with the process that started it, even by SIGKILL. Flower's
-telemetry and its look for updates are off, and what it keeps lies in a folder of ours.
+Every child has a process group of its own and dies with the process that started it, even by SIGKILL.
+Flower's telemetry and its look for updates are off, and what it keeps lies in a folder of ours.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -87,18 +88,14 @@ class Child:
         """End the program and what it started: by SIGTERM, and by SIGKILL for whoever is still there then."""
         if self.running:
             self.process.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self.process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                pass
         self.kill()
 
     def kill(self) -> None:
         """End the program and what it started, at once."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
     def __enter__(self) -> Self:

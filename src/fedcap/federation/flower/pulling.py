@@ -1,8 +1,8 @@
 """One reply, fetched from the SuperLink within a bound of bytes and of time.
 
-Flower fetches whatever a client announced: a reply that is never uploaded holds it for minutes, and a reply of any
-size, or a small one that names the same piece ten thousand times, fills the memory. Here the first object that goes
-over the bound ends the fetching.
+Flower fetches whatever a client announced: a reply that is never uploaded holds it for minutes, and a reply
+of any size, or a small one that names the same piece ten thousand times, fills the memory. Here the first
+object that goes over the bound ends the fetching.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrays and plain values as Flower's records, and back.
 
-What comes back may be anything that Flower carries. It is looked at before it is turned into an array: nothing is
-unpickled, and nothing larger than what was sent is allocated.
+What comes back may be anything that Flower carries. It is looked at before it is turned into an array:
+nothing is unpickled, and nothing larger than what was sent is allocated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def from_records(content: Any) -> tuple[Arrays, dict[str, Any]]:
 
 
 def to_array(content: bytes) -> np.ndarray:
-    """Return the array that a file in NumPy's format holds, as a view of it."""
+    """Return the array that a file in NumPy's format holds."""
     form = np.lib.format
     file = BytesIO(content)
     try:
@@ -58,6 +58,6 @@ def to_array(content: bytes) -> np.ndarray:
             raise ValueError
         if len(content) - file.tell() != size * dtype.itemsize:
             raise ValueError
-        return np.frombuffer(content, dtype, size, file.tell()).reshape(shape)
+        return np.frombuffer(content, dtype, size, file.tell()).reshape(shape).copy()
     except Exception:  # a stranger's bytes can break a parser in many ways
         raise Malformed("the message holds an array that cannot be read") from None

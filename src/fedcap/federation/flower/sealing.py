@@ -1,8 +1,8 @@
 """The operator's seal on every order.
 
-Flower lets any registered node that knows another's id leave a message for it in the server's name. So each order is
-signed with the key of the server's certificate, for one client; the site checks that the certificate is one of the
-authority that it trusts, and that the order is for itself.
+Flower lets any registered node that knows another's id leave a message for it in the server's name. So each
+order is signed with the key of the server's certificate, for one client; the site checks that the certificate
+is one of the authority that it trusts, and that the order is for itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Seal:
 
 
 def unseal(arrays: Arrays, config: Mapping[str, Any], client: str, authority: bytes) -> dict[str, Any]:
-    """Return the values of an order without its seal; raise `Malformed` unless it is the operator's, for us."""
+    """Return the values of an order without its seal; raise `Malformed` if it has none that is for us."""
     from cryptography import x509
 
     whole = dict(config)

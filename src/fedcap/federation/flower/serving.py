@@ -1,8 +1,8 @@
 """The operator's server, kept running: the SuperLink, the keys that it knows, and our ServerApp under it.
 
-Flower resumes nothing. Whoever of the two dies is started again, and the ServerApp goes on from the last round on
-disk. The ServerApp holds a lock while it runs, so that there is never a second one, and so that its end is seen
-at once.
+Flower resumes nothing. Whoever of the two dies is started again, and the ServerApp goes on from the last
+round on disk. The ServerApp holds a lock while it runs, so that there is never a second one, and so that its
+end is seen at once.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from pathlib import Path
 from fedcap.federation.flower.link import Link
 from fedcap.federation.flower.processes import Child
 from fedcap.federation.operator import Operator
+from fedcap.registry import RunError
 
 LOCK = "server.lock"
 LOG = "server.log"
 """What the ServerApp says, a line for each round."""
 APPEARS = 60.0
 """Seconds within which a ServerApp that was asked for takes the lock."""
+STEADY = 60.0
+"""Seconds after which a ServerApp is taken to run well."""
 TRIES = 3
-"""How often in a row a ServerApp may end without a round before it is given up."""
+"""How often in a row a ServerApp may end before that."""
 LOOK = 0.5
-
-
-class GivenUp(RuntimeError):
-    """The server cannot go on; the line says why."""
 
 
 @contextmanager
@@ -81,21 +80,21 @@ def _attend(
 ) -> None:
     """Keep a ServerApp running under the SuperLink and its keys known, for as long as the SuperLink lives."""
     known: set[str] = set()
-    tries, asked = 0, 0.0
+    asked, seen, ended = 0.0, True, -1
     while child.running and not (stop.is_set() or finished()):
         known |= _register(operator, link, known)
+        seen |= lines.tell(say)
+        since = time.monotonic() - asked
         if is_locked(operator.directory):
-            asked = 0.0
-        elif not asked or time.monotonic() - asked > APPEARS:
-            tries += 1
-            if tries > TRIES:
-                raise GivenUp(f"the server app ended {TRIES} times without a round: {lines.last}")
-            if tries > 1:
+            seen, ended = True, 0 if since > STEADY else ended
+        elif seen or since > APPEARS:
+            ended += 1
+            if ended >= TRIES:
+                raise RunError(f"the server app ended {TRIES} times in a row: {lines.last}; see {lines.path}")
+            if ended:
                 say("the server app ended; starting it again")
             link.run()
-            asked = time.monotonic()
-        if lines.tell(say):
-            tries = 0
+            asked, seen = time.monotonic(), False
         stop.wait(LOOK)
 
 

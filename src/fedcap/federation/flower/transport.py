@@ -1,8 +1,8 @@
 """Orders and answers over Flower's Grid.
 
-Whom a reply is from, Flower leaves to the reply's own word. Here every message that goes out has an id that holds
-its random nonce, each id is fetched on its own, and the client is the one that this id was sent to. One thread per
-client sends and waits, so that nobody's delay is another's.
+Whom a reply is from, Flower leaves to the reply's own word. Here every message that goes out has an id that
+holds its random nonce, each id is fetched on its own, and the client is the one that this id was sent to. One
+thread per client sends and waits, so that nobody's delay is another's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 PAUSE = 0.3
-"""Seconds between two looks for a reply, for up to ten clients; with more, the SuperLink gets no more looks."""
+"""Seconds between two looks for a reply; with more than ten clients, more, to spare the SuperLink."""
 LONGEST = 300
 """Characters of a client's error that are told."""
 Sign = Callable[[Arrays, Config, str], Config]

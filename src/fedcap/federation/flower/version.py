@@ -26,10 +26,14 @@ def require_flower() -> None:
     except PackageNotFoundError:
         raise InputError(f"a federation needs Flower: {install}") from None
     if found != FLOWER:
-        raise InputError(f"this is flwr {found}, and the checks on what it runs are written for another: {install}")
+        raise InputError(
+            f"this is flwr {found}, and the checks on what it runs are written for another: {install}"
+        )
     for module, name in PRIVATE:
         if not has(module, name):
-            raise InputError(f"this flwr {found} has no {module}.{name}, on which a site's safety rests: {install}")
+            raise InputError(
+                f"this flwr {found} has no {module}.{name}, on which a site's safety rests: {install}"
+            )
 
 
 def has(module: str, name: str) -> bool:
