@@ -1,8 +1,8 @@
 """A federation on this machine, with everything real but the distance: keys, certificates, processes, TLS.
 
-The operator and each site have their own directory and their own processes, as they would have elsewhere. Some
-sites are hostile: they train as honest ones do, and send the opposite of what they learnt, many times as long.
-That is inner product manipulation (IPM) by attackers who take their own update for the others' mean.
+The operator and each site have their own directory and their own processes, as they would have elsewhere.
+Some sites are hostile: they train as honest ones do, and send the opposite of what they learnt, many times as
+long. That is inner product manipulation (IPM) by attackers who take their own update for the others' mean.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ def rehearse(
 ) -> None:
     """Rehearse a federation on this machine: nothing to prepare, everything real but the distance.
 
-    Certificates, keys, a server and its sites as processes of their own, over TLS; hostile sites are found and
-    put out. It takes a minute or two, and leaves every file to look at.
+    Certificates, keys, a server and its sites as processes of their own, over TLS; hostile sites are found
+    and put out. It takes a minute or two, and leaves every file to look at.
     """
     from fedcap.cli.federate.starting import plan_like
     from fedcap.federation.rehearsal import rehearse as play
