@@ -70,6 +70,12 @@ def records(operator: Operator) -> list[RoundRecord]:
     return RunDirectory(operator.run).rounds() if operator.run.exists() else []
 
 
+def is_finished(operator: Operator) -> bool:
+    """Whether the last round of the plan is done."""
+    rounds = operator.plan.rounds
+    return any(event.event == "finished" and event.round == rounds for event in operator.audit.events())
+
+
 def last_weights(operator: Operator) -> dict[str, float]:
     """Return each client's mean share in the models of the last round, where that was written down."""
     weights: dict[str, float] = {}
@@ -118,4 +124,4 @@ def site_status(site: SiteDirectory) -> dict[str, Any]:
 def recent(audit: Audit) -> list[str]:
     """Return the last events, a line each; rounds that went well are no news."""
     news = [event for event in audit.events() if event.event not in NOT_NEWS][-LAST:]
-    return [event.line() for event in news]
+    return [f"{event.time}  {event.line()}" for event in news]

@@ -78,5 +78,6 @@ def show(
     if as_json:
         print_json([asdict(one) for one in found])
         return
+    names = {one.client: one.facts["name"] for one in found if one.client and "name" in one.facts}
     for one in found:
-        typer.echo(one.line())
+        typer.echo(f"{one.time}  {one.line(names)}")

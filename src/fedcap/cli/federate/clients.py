@@ -87,4 +87,7 @@ def status(directory: EitherDirectory, as_json: AsJson = False) -> None:
     for key, value in facts.items():
         if isinstance(value, list):
             value = "".join(f"\n    {item}" for item in value) or "none"
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
+        value = "–" if value is None else value
         typer.echo(f"  {key.replace('_', ' '):<14} {value}")

@@ -70,7 +70,7 @@ def server(
     from fedcap.federation.flower.version import require_flower
     from fedcap.federation.lock import held
     from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import records
+    from fedcap.federation.overview import is_finished
 
     require_flower()
     operator, say = Operator.open(directory), teller(as_json)
@@ -79,7 +79,7 @@ def server(
             say(f"{operator.plan.name}: sites reach this server at {operator.federation.address}")
 
             def finished() -> bool:
-                return until_finished and len(records(operator)) >= operator.plan.rounds
+                return until_finished and is_finished(operator)
 
             serve(operator, finished, say, stop)
         say("stopped" if stop.is_set() else "finished")
