@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
-from federation_tools import (
+from process_tools import (
     HostileNode,
     Small,
     client_of,
