@@ -126,7 +126,8 @@ class Conductor:
         asked = self._collect("request", {k: _one(opening.start) for k in opening.asked})
         with single_thread():
             serving = self.server.serve(asked.uploads())
-        trained = self._collect("train", served(serving.dispatch, serving.clients))
+            models = served(serving.dispatch, serving.clients)
+        trained = self._collect("train", models)
         if len(trained.answers) < self.plan.least:
             self._give_up(opening, {**asked.failed, **trained.failed}, len(trained.answers))
             return None
@@ -189,9 +190,10 @@ class Conductor:
         asked = self._collect("request", start)
         with single_thread():
             offer = server.models_for([client], asked.uploads())
+            models = served(offer.dispatch, offer.clients)
         refused: Mapping[str, str] = {**offer.refused, **asked.failed}
         if client not in refused and self.ledger.count_customised(client, self.plan.customised):
-            made = self._collect("customise", served(offer.dispatch, offer.clients))
+            made = self._collect("customise", models)
             if client in made.answers:
                 return made.answers[client]
             refused = made.failed
@@ -221,6 +223,8 @@ class Conductor:
     def _follow_ledger(self) -> None:
         """Do on the server what the operator did in the ledger."""
         for client, entry in self.ledger.entries().items():
+            if entry.allowed:  # rows by the ledger's order, whoever is online when
+                self.server.roster.enrol(client)
             out = client in self.server.removed
             if out and entry.allowed:
                 self.server.readmit(client)

@@ -49,12 +49,14 @@ class StateFolder:
         return sorted(int(number) for number in found if number.isdecimal())
 
     def before(self, number: int) -> SiteState:
-        """Return the state from which a round starts.
+        """Return the state from which a round starts: nothing, if it is the site's first.
 
         If the server went back further than the site can, it is the oldest there is.
         """
         rounds = self.rounds()
-        earlier = [past for past in rounds if past < number] or rounds[:1]
+        earlier = [past for past in rounds if past < number]
+        if not earlier and number > 1 and len(rounds) == GENERATIONS:
+            earlier = rounds[:1]
         return self._read(earlier[-1]) if earlier else SiteState()
 
     def last(self) -> SiteState | None:
