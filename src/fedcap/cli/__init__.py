@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fedcap.cli import data, demo, explain, export, listing, predict, run, show
+from fedcap.cli import data, demo, explain, export, federate, listing, predict, run, show
 from fedcap.cli.app import App
 from fedcap.cli.errors import exit_code
 
@@ -27,6 +27,7 @@ app.command()(predict.predict)
 app.command("list")(listing.list_)
 app.command()(explain.explain)
 app.add_typer(data.app, name="data")
+app.add_typer(federate.app, name="federate")
 
 
 def _version(wanted: bool) -> None:

@@ -78,6 +78,22 @@ class Event:
     facts: Mapping[str, Any]
     digest: str
 
+    def line(self, names: Mapping[str, str] | None = None) -> str:
+        """Return what happened for people, without the time; `names` are what clients are called."""
+        who = self.facts.get("name") or (names or {}).get(self.client or "", self.client)
+        number = "" if self.round is None else f"round {self.round}"
+        others = ((key, value) for key, value in self.facts.items() if key != "name" and value is not None)
+        facts = ", ".join(f"{key} {_brief(value)}" for key, value in others if not isinstance(value, Mapping))
+        return (
+            f"{self.event:<10}  {' · '.join(str(part) for part in (who, number, self.reason, facts) if part)}"
+        )
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, list):
+        return str(len(value))
+    return value[:12] if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else str(value)
+
 
 class Audit:
     """Writes and reads one audit file. Several processes may write to it."""

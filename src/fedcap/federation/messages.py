@@ -24,6 +24,9 @@ LONGEST_TEXT = 500
 MOST_EXTRA = 10_000
 """Numbers besides an update that are looked at."""
 
+WISHES = (1.0,)
+"""What a site's answer to a hello has as `extra` if it wishes for a model made for it."""
+
 
 class Malformed(ValueError):
     """Something that came is no message; the line says why."""

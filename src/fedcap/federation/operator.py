@@ -10,6 +10,7 @@ run/               the run, as `fedcap show` and `fedcap report` read it;  logs/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcap.federation.audit import AUDIT, Audit
 from fedcap.federation.certificates import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY
+from fedcap.federation.commented import commented
 from fedcap.federation.identity import read_bytes
 from fedcap.federation.ledger import LEDGER, Ledger
 from fedcap.federation.plan import PLAN, Plan
@@ -36,7 +38,7 @@ Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:-]+$", max_length=253)]
 class Federation(BaseModel):
     """federation.toml: where the server is."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     host: Host
     """The name or address by which sites reach the server."""
@@ -47,6 +49,19 @@ class Federation(BaseModel):
     root: Named | None = None
     """The operator's own clean samples, for methods that need some: any data set."""
 
+    @classmethod
+    def of(cls, content: Mapping[str, Any], where: str = FEDERATION) -> Self:
+        """Return the content of the file; a mistake is an `InputError` of one line."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise InputError(f"{where}: {validation_message(error)}") from None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """What the server's certificate is for: its host, and this machine, from where nginx reaches it."""
+        return self.host, "localhost", "127.0.0.1"
+
     @property
     def address(self) -> str:
         """Where sites reach the server."""
@@ -54,17 +69,7 @@ class Federation(BaseModel):
 
     def text(self) -> str:
         """Return the content of the file, with a note at each entry."""
-        lines = [
-            "# Where sites reach this federation's server. What is learnt there is in plan.toml.",
-            "",
-            f'host = "{self.host}"  # the name or address by which sites reach the server',
-            f"port = {self.port}  # the port that sites reach, which nginx listens on",
-            f"link_port = {self.link_port}  # Flower's own port, on this machine alone; keep it so",
-            "",
-        ]
-        if self.root is None:
-            return "\n".join([*lines, "# [root]  # clean samples of your own, for fltrust: any data set", ""])
-        return "\n".join([*lines, to_toml({"root": dict(self.root)})])
+        return commented(self, "Where sites reach this federation's server. What is learnt is in plan.toml.")
 
 
 class Operator:
@@ -92,10 +97,7 @@ class Operator:
     def federation(self) -> Federation:
         """Where the server is, as federation.toml says now."""
         path = self.directory / FEDERATION
-        try:
-            return Federation.model_validate(read_toml(path))
-        except ValidationError as error:
-            raise InputError(f"{path}: {validation_message(error)}") from None
+        return Federation.of(read_toml(path), str(path))
 
     @property
     def plan(self) -> Plan:

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedcap.records import Named, read_toml, to_toml
+from fedcap.federation.commented import commented
+from fedcap.records import Named, read_toml
 from fedcap.registry import InputError
 from fedcap.words import validation_message
 
@@ -31,7 +32,7 @@ Size = Annotated[int, Field(ge=1)]
 class Plan(BaseModel):
     """What is to be learnt, by which method, with which network, for how long, and under which rules."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
     """What the federation is called."""
@@ -44,7 +45,9 @@ class Plan(BaseModel):
     pixels: bool = False
     """Whether inputs are bytes, which are scaled to [−1, 1]."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """What every draw follows from: the common start, who takes part, the order of samples."""
     rounds: Size = 30
+    """How many rounds are played."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The share of the sites that are there which take part in a round."""
     assumed: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
@@ -90,7 +93,7 @@ class Plan(BaseModel):
 
     def text(self) -> str:
         """Return the plan as the content of its file."""
-        return to_toml(self.model_dump(mode="json", exclude_none=True))
+        return commented(self, "What every site agrees to. Any change gives it another digest.")
 
     @property
     def digest(self) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedcap.federation.commented import commented
 from fedcap.federation.messages import Order
 from fedcap.federation.plan import Plan
 from fedcap.records import read_toml
@@ -25,7 +26,7 @@ Most = Annotated[int, Field(ge=0)]
 class Policy(BaseModel):
     """The bounds of one site."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     methods: tuple[str, ...] | None = None
     """The methods that the site takes part in; if not given, all that come with fedcap."""
@@ -54,21 +55,8 @@ class Policy(BaseModel):
 
     def text(self) -> str:
         """Return the content of the file, with a note at each entry."""
-        named = '# methods = ["fedcap"]' if self.methods is None else f"methods = {_list(self.methods)}"
-        return "\n".join(
-            [
-                "# What this site agrees to; anything else is refused. It is read anew for every order.",
-                "",
-                f"{named}  # the methods that the site takes part in; if not given, all that fedcap has",
-                f"code = {_list(self.code)}  # module:name of your own that a plan may name",
-                f"weights = {self.weights}  # the most weights of a network",
-                f"epochs = {self.epochs}  # the most epochs of training in a round",
-                f"rounds = {self.rounds}  # the most rounds of a plan",
-                f"bytes = {self.bytes}  # the most bytes of the models in one order",
-                f"accuracy = {str(self.accuracy).lower()}"
-                "  # whether to tell how many test samples are answered rightly",
-                "",
-            ]
+        return commented(
+            self, "What this site agrees to; the rest is refused. It is read anew for every order."
         )
 
     def objection(self, plan: Plan) -> str | None:
@@ -106,7 +94,3 @@ def references(settings: Any) -> Iterator[str]:
     elif isinstance(settings, Iterable):
         for part in settings:
             yield from references(part)
-
-
-def _list(items: Iterable[str]) -> str:
-    return f"[{', '.join(f'{item!r}' for item in items)}]".replace("'", '"')

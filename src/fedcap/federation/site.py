@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcap.federation.building import Built
-from fedcap.federation.messages import Answer, Order
+from fedcap.federation.messages import WISHES, Answer, Order
 from fedcap.federation.plan import Plan
 from fedcap.federation.policy import Policy
 from fedcap.federation.site_config import POLICY, SiteDirectory
@@ -94,7 +94,8 @@ class Site:
         desk = self.desk(plan)
         samples = len(desk.data.local.train)
         if order.kind == "hello":
-            return Answer(order.nonce, order.round, samples=samples)
+            wishes = WISHES if self.directory.wish.exists() else ()
+            return Answer(order.nonce, order.round, samples=samples, extra=wishes)
         models = _models(order, plan)
         match order.kind:
             case "request":

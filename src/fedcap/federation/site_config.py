@@ -10,15 +10,17 @@ state/         its own model and what it keeps between rounds;  audit.jsonl: wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcap.federation.audit import AUDIT, Audit
+from fedcap.federation.commented import commented
 from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
-from fedcap.records import Named, read_toml, to_toml
+from fedcap.records import Named, read_toml
 from fedcap.registry import InputError
 from fedcap.words import validation_message
 
@@ -28,7 +30,7 @@ SITE, POLICY, AUTHORITY = "site.toml", "policy.toml", "ca.crt"
 class SiteConfig(BaseModel):
     """site.toml: what the site is called, where the server is, and its data."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: str
     """What people call the site."""
@@ -41,23 +43,17 @@ class SiteConfig(BaseModel):
     seed: Annotated[int, Field(ge=0)] = 0
     """By this seed the samples are dealt out, and into training and test samples."""
 
+    @classmethod
+    def of(cls, content: Mapping[str, Any], where: str = SITE) -> Self:
+        """Return the content of the file; a mistake is an `InputError` of one line."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise InputError(f"{where}: {validation_message(error)}") from None
+
     def text(self) -> str:
         """Return the content of the file, with a note at each entry."""
-        lines = [
-            "# This site of a federation. Its samples and its own model stay in this site's hands.",
-            "",
-            f'name = "{self.name}"  # what people call the site',
-            f'server = "{self.server}"  # where the server is',
-            f"seed = {self.seed}  # decides which samples are for training and which for testing",
-        ]
-        if self.client is None:
-            lines.append('# client = "…"  # whose samples of the data set the site has, if not all')
-        else:
-            lines.append(to_toml({"client": self.client}).rstrip() + "  # whose samples the site has")
-        table = to_toml({"dataset": dict(self.dataset)})
-        return "\n".join(
-            [*lines, "", "# The data: what fedcap run --dataset takes, with its options.", table]
-        )
+        return commented(self, "A site of a federation. Its samples and its own model stay in its hands.")
 
 
 class SiteDirectory:
@@ -80,10 +76,7 @@ class SiteDirectory:
     def config(self) -> SiteConfig:
         """What site.toml says now."""
         path = self.directory / SITE
-        try:
-            return SiteConfig.model_validate(read_toml(path))
-        except ValidationError as error:
-            raise InputError(f"{path}: {validation_message(error)}") from None
+        return SiteConfig.of(read_toml(path), str(path))
 
     @property
     def authority(self) -> Path:
@@ -104,6 +97,11 @@ class SiteDirectory:
     def logs(self) -> Path:
         """The folder of logs."""
         return self.directory / "logs"
+
+    @property
+    def wish(self) -> Path:
+        """The file that is there while the site wishes for a model made for it."""
+        return self.directory / "wish"
 
     def agree(self, plan: Plan) -> Path:
         """Keep a plan as agreed to; return its file."""

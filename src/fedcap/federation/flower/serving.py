@@ -1,0 +1,129 @@
+"""The operator's server, kept running: the SuperLink, the keys that it knows, and our ServerApp under it.
+
+Flower resumes nothing. Whoever of the two dies is started again, and the ServerApp goes on from the last
+round on disk. The ServerApp holds a lock while it runs, so that there is never a second one, and so that its
+end is seen at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedcap.federation.flower.link import Link
+from fedcap.federation.flower.processes import Child
+from fedcap.federation.operator import Operator
+from fedcap.registry import RunError
+
+LOCK = "server.lock"
+LOG = "server.log"
+"""What the ServerApp says, a line for each round."""
+APPEARS = 60.0
+"""Seconds within which a ServerApp that was asked for takes the lock."""
+STEADY = 60.0
+"""Seconds after which a ServerApp is taken to run well."""
+TRIES = 3
+"""How often in a row a ServerApp may end before that."""
+LOOK = 0.5
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the directory's lock; wait for whoever has it."""
+    with open(directory / LOCK, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def is_locked(directory: Path) -> bool:
+    """Return whether a ServerApp runs on this directory."""
+    with open(directory / LOCK, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def link_of(operator: Operator) -> Link:
+    """Return the SuperLink of an operator."""
+    port = operator.federation.link_port
+    return Link(operator.directory, port, operator.certificate, operator.key, operator.authority)
+
+
+def serve(
+    operator: Operator, finished: Callable[[], bool], say: Callable[[str], None], stop: threading.Event
+) -> None:
+    """Run the federation until it is finished or `stop` is set; call it from the main thread."""
+    link, lines = link_of(operator), Tail(operator.logs / LOG)
+    while not (stop.is_set() or finished()):
+        with link.start() as child:
+            say(f"the SuperLink listens on 127.0.0.1:{link.port}")
+            _attend(operator, link, child, finished, lines, say, stop)
+        if not (stop.is_set() or finished()):
+            say("the SuperLink ended; starting it again")
+    lines.tell(say)
+
+
+def _attend(
+    operator: Operator,
+    link: Link,
+    child: Child,
+    finished: Callable[[], bool],
+    lines: Tail,
+    say: Callable[[str], None],
+    stop: threading.Event,
+) -> None:
+    """Keep a ServerApp running under the SuperLink and its keys known, for as long as the SuperLink lives."""
+    known: set[str] = set()
+    asked, seen, ended = 0.0, True, -1
+    while child.running and not (stop.is_set() or finished()):
+        known |= _register(operator, link, known)
+        seen |= lines.tell(say)
+        since = time.monotonic() - asked
+        if is_locked(operator.directory):
+            seen, ended = True, 0 if since > STEADY else ended
+        elif seen or since > APPEARS:
+            ended += 1
+            if ended >= TRIES:
+                raise RunError(f"the server app ended {TRIES} times in a row: {lines.last}; see {lines.path}")
+            if ended:
+                say("the server app ended; starting it again")
+            link.run()
+            asked, seen = time.monotonic(), False
+        stop.wait(LOOK)
+
+
+def _register(operator: Operator, link: Link, known: set[str]) -> set[str]:
+    """Make the keys of clients that were taken in known to the SuperLink; return those that are new."""
+    entries = operator.ledger.entries().values()
+    new = {entry.client: entry.key for entry in entries if entry.allowed and entry.client not in known}
+    link.register(new.values())
+    return set(new)
+
+
+class Tail:
+    """A log that grows: tells its new lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.place = path.stat().st_size if path.exists() else 0
+        self.last = "it said nothing"
+
+    def tell(self, say: Callable[[str], None]) -> bool:
+        """Say every new whole line; return whether there was one."""
+        if not self.path.exists():
+            return False
+        with open(self.path, "rb") as file:
+            file.seek(self.place)
+            new = file.read()
+        new = new[: new.rfind(b"\n") + 1]
+        self.place += len(new)
+        for line in new.decode(errors="replace").splitlines():
+            self.last = line
+            say(line)
+        return bool(new)

@@ -1,0 +1,156 @@
+"""A federation on this machine, with everything real but the distance: keys, certificates, processes, TLS.
+
+The operator and each site have their own directory and their own processes, as they would have elsewhere.
+Some sites are hostile: they train as honest ones do, and send the opposite of what they learnt, many times as
+long. That is inner product manipulation (IPM) by attackers who take their own update for the others' mean.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedcap.federation import front
+from fedcap.federation.flower.processes import Child, free_port
+from fedcap.federation.identity import Request
+from fedcap.federation.messages import Answer, Order
+from fedcap.federation.operator import INVITATION, Federation, Invitation, Operator
+from fedcap.federation.overview import clients_table
+from fedcap.federation.plan import Plan
+from fedcap.federation.setting_up import set_up_operator, set_up_site
+from fedcap.federation.site import Site
+from fedcap.federation.site_config import SiteDirectory
+from fedcap.federation.site_process import run_site
+from fedcap.records import Table
+from fedcap.registry import InputError, RunError
+from fedcap.words import plural
+
+TIMES = 10
+"""How many times as long as its own is the update that a hostile site sends."""
+NEWS = ("active", "removed", "probation", "round", "given-up", "refused", "finished")
+"""The events that are told as they happen."""
+
+Say = Callable[[str], None]
+
+
+class Hostile(Site):
+    """A site that sends the opposite of what it learnt."""
+
+    def answer(self, order: Order) -> Answer:
+        """Do what is asked, and turn it round."""
+        answer = super().answer(order)
+        return answer if answer.update is None else replace(answer, update=-TIMES * answer.update)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a rehearsal came to."""
+
+    folder: Path
+    table: Table
+    finished: bool
+    """Whether all rounds were played."""
+    hostile: Sequence[str]
+    """The names of the hostile sites."""
+    removed: Sequence[str]
+    """The names of the sites that were removed."""
+
+    @property
+    def well(self) -> bool:
+        """Whether it came to what it should: all rounds played, the hostile out, and nobody else."""
+        return self.finished and sorted(self.removed) == sorted(self.hostile)
+
+
+def rehearse(
+    folder: Path, plan: Plan, data: Sequence[Mapping[str, Any]], hostile: int, seconds: float, say: Say
+) -> Rehearsal:
+    """Play a plan with a site for each of `data`, which are contents of site.toml; the last are hostile."""
+    operator, sites = _set_up(folder, plan, data, say)
+    names = [site.config.name for site in sites]
+    enemies = names[len(names) - hostile :]
+    with ExitStack() as stack:
+        flags = ["--until-finished", *([] if front.found() else ["--own-nginx"])]
+        server = stack.enter_context(_start("server", operator.directory, *flags))
+        say("the server is starting")
+        for name, site in zip(names, sites, strict=True):
+            stack.enter_context(_start("hostile" if name in enemies else "site", site.directory))
+        say(f"{plural(len(sites), 'site')} are starting, {', '.join(enemies) or 'none'} of them hostile")
+        finished = _watch(operator, server, time.monotonic() + seconds, say)
+        say("stopping every process")
+    removed = [entry.name for entry in operator.ledger.entries().values() if entry.state == "removed"]
+    return Rehearsal(folder, clients_table(operator), finished, enemies, removed)
+
+
+def _set_up(
+    folder: Path, plan: Plan, data: Sequence[Mapping[str, Any]], say: Say
+) -> tuple[Operator, list[SiteDirectory]]:
+    """Make the operator's directory and the sites', and take every site in."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is there: remove it, or give another --out")
+    link = free_port()
+    federation = Federation(host="127.0.0.1", port=free_port() if front.found() else link, link_port=link)
+    operator = Operator(folder / "operator")
+    fingerprint = set_up_operator(operator.directory, federation, plan)
+    way = "through nginx" if front.found() else "directly: nginx is not installed"
+    say(f"operator: certificates, plan and invitation; TLS at {federation.address}, {way}")
+    invitation = Invitation.read(operator.directory / INVITATION)
+    sites = []
+    for content in data:
+        made = set_up_site(folder / "sites" / str(content["name"]), invitation, content)
+        made.site.agree(invitation.plan)
+        asked = Request.read(made.request)
+        assert (made.server, asked.client) == (fingerprint, made.client)
+        operator.ledger.approve(operator.ledger.ask(asked.client, asked.name, asked.key).client)
+        sites.append(made.site)
+        say(f"{content['name']}: key {made.client}, agreed to the plan, approved")
+    return operator, sites
+
+
+def _start(role: str, directory: Path, *flags: str) -> Child:
+    command = [sys.executable, "-m", "fedcap", "federate", role, str(directory), *flags]
+    if role == "hostile":
+        command = [sys.executable, "-m", "fedcap.federation.rehearsal", str(directory)]
+    return Child(command, os.environ, directory / "logs" / "command.log")
+
+
+def _last_line(child: Child) -> str:
+    lines = child.said().split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _watch(operator: Operator, server: Child, until: float, say: Say) -> bool:
+    """Tell what happens until the server has ended; return whether it was finished."""
+    names = {entry.client: entry.name for entry in operator.ledger.entries().values()}
+    told = len(list(operator.audit.events()))
+    while True:
+        ended = not server.running
+        events = list(operator.audit.events())
+        for event in events[told:]:
+            if event.event in NEWS:
+                say(event.line(names))
+        told = len(events)
+        if ended:
+            if server.process.returncode:
+                raise RunError(f"the server ended early: {_last_line(server)}; see {server.log}")
+            return any(event.event == "finished" for event in events)
+        if time.monotonic() > until:
+            say("out of time")
+            return False
+        time.sleep(0.2)
+
+
+def main() -> None:
+    """Run a hostile site."""
+    stop = threading.Event()
+    run_site(SiteDirectory.open(sys.argv[1]), lambda line: print(line, flush=True), stop, Hostile)
+
+
+if __name__ == "__main__":
+    main()
