@@ -36,6 +36,8 @@ from fedcap.training import single_thread
 from fedcap.words import plural
 
 LOG = logging.getLogger("fedcap")
+MOST_HELLO = 30.0
+"""How many seconds at most a site is waited for that need not work for its answer."""
 
 
 class Conductor:
@@ -107,6 +109,8 @@ class Conductor:
 
     def play(self) -> RoundRecord | None:
         """Play the next round; return its record, or none if too few sites are there or have answered."""
+        if self.server.round != len(self.history):
+            raise RuntimeError("the last round could not be written down: start the conductor again")
         began = time.perf_counter()
         self._follow_ledger()
         wishing = self.welcome()
@@ -212,7 +216,8 @@ class Conductor:
         return {client: entry for client, entry in self.ledger.entries().items() if client in nodes}
 
     def _collect(self, kind: Kind, models: Mapping[str, Tensor]) -> Collected:
-        return collect(self._transport, self.plan, kind, self.server.round, models)
+        seconds = min(self.plan.deadline, MOST_HELLO) if kind == "hello" else self.plan.deadline
+        return collect(self._transport, self.plan, kind, self.server.round, models, seconds)
 
     def _give_up(self, opening: Opening, failed: Mapping[str, str], answered: int) -> None:
         """Let the round go: it counts for nothing, and is played again."""
