@@ -79,11 +79,15 @@ def rehearse(
         flags = ["--until-finished", *([] if front.found() else ["--own-nginx"])]
         server = stack.enter_context(_start("server", operator.directory, *flags))
         say("the server is starting")
-        for name, site in zip(names, sites, strict=True):
+        children = [
             stack.enter_context(_start("hostile" if name in enemies else "site", site.directory))
+            for name, site in zip(names, sites, strict=True)
+        ]
         say(f"{plural(len(sites), 'site')} are starting, {', '.join(enemies) or 'none'} of them hostile")
         finished = _watch(operator, server, time.monotonic() + seconds, say)
         say("stopping every process")
+        for child in children:
+            child.process.terminate()  # all at once, and then wait for each
     removed = [entry.name for entry in operator.ledger.entries().values() if entry.state == "removed"]
     return Rehearsal(folder, clients_table(operator), finished, enemies, removed)
 
