@@ -77,8 +77,6 @@ class Nginx:
             f'    ssl_certificate_key "{self.key.absolute()}";',
             "    ssl_protocols TLSv1.2 TLSv1.3;",
             f"    client_max_body_size {LIMIT};",
-            f"    client_body_buffer_size {LIMIT};",  # in memory: its workers may not write to our folder
-            "    proxy_max_temp_file_size 0;",
             f"    client_body_buffer_size {LIMIT};  # in memory: nginx's workers may not write here",
             "    proxy_max_temp_file_size 0;",
             "    proxy_buffers 8 64k;",
