@@ -92,6 +92,8 @@ class Event:
 def _brief(value: Any) -> str:
     if isinstance(value, list):
         return str(len(value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return value[:12] if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else str(value)
 
 
