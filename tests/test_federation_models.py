@@ -189,7 +189,9 @@ def test_a_site_says_which_models_it_has(used: Federation, capsys: pytest.Captur
 def test_a_federations_run_is_read_as_any_other(used: Federation, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, "show", used.run)
     assert (code, err) == (0, "")
-    assert out.startswith("digits · fedcap · no attack · ")
+    assert out.startswith("digits · fedcap · federation · seed 0 · 2 rounds in ")
+    assert "no clients removed" in out
+    assert "honest" not in out
     run = fedcap.read(used.run)
     assert (run.result.rounds, run.result.tacc) == (2, run.rounds[-1].accuracy.best)
     assert run.provenance.clients == ["0", "1"]

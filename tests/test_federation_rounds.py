@@ -287,8 +287,9 @@ def left(made: Federation) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]
     return unpack(made.run / "checkpoint.safetensors")[1], rounds, states
 
 
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_at_any_write_loses_no_round_that_counts(
-    sites: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sites: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     whole = begin(sites, tmp_path / "whole")
     with whole.conductor() as conductor:
@@ -296,7 +297,7 @@ def test_a_kill_at_any_write_loses_no_round_that_counts(
     tensors, rounds, states = left(whole)
     assert states == {"0": "active", "1": "active", "2": "removed"}
     power = Power(monkeypatch, tmp_path)
-    for write in range(1, 100):
+    for write in range(2, 100, step):
         made = begin(sites, tmp_path / str(write))
         power.left = write
         conductor = made.conductor()

@@ -151,6 +151,12 @@ def test_a_plan_cannot_make_a_site_run_code_that_its_policy_does_not_name(method
     assert Policy().objection(other) == said
 
 
+def test_a_plan_that_does_not_say_how_long_to_train_is_refused() -> None:
+    plan = PLAN.model_copy(update={"training": {"lr": 0.1}})
+    assert Policy().objection(plan) == "the plan does not say how many epochs a round has"
+    assert Policy(methods=("FedCAP",)).objection(PLAN) is None
+
+
 def test_a_site_answers_only_to_plans_it_has_agreed_to_as_they_are(tmp_path: Path) -> None:
     site = make_site(tmp_path, "0", PLAN)
     other = plan_for("fedcap", rounds=9)

@@ -23,13 +23,14 @@ def note_round(
     `weights` are the clients' mean shares in the models that went out.
     """
     note_removals(ledger, record)
-    entries, number = ledger.entries(), record.round
+    states = {client: entry.state for client, entry in ledger.entries().items()}
+    number = record.round
     for client in record.participants:
         with suppress(InputError):  # the operator may have removed it in the meantime
             if client in closing.suspected:
                 reason = closing.suspected[client]
                 ledger.suspect(client, number, reason.value, reason.sentence)
-            elif client not in {**record.refused, **record.removed} and entries[client].state in RISING:
+            elif client not in {**record.refused, **record.removed} and states.get(client) in RISING:
                 ledger.activate(client, number)
     for client, why in record.refused.items():
         ledger.audit.write("refused", client=client, round=number, by=SERVER, reason=why)
@@ -46,7 +47,8 @@ def note_removals(ledger: Ledger, record: RoundRecord) -> None:
     """Put those out of the ledger whom the server removed in a round, unless that is there already."""
     entries = ledger.entries()
     for client, reason in record.removed.items():
-        known = [change.round for change in entries[client].changes if change.state == State.REMOVED]
+        changes = entries[client].changes if client in entries else ()
+        known = [change.round for change in changes if change.state == State.REMOVED]
         if reason.score != BY_HAND and record.round not in known:
-            with suppress(InputError):  # the operator was faster
+            with suppress(InputError):  # the operator was faster, or took it out of the file
                 ledger.remove(client, reason.sentence, record.round, reason.value)

@@ -86,8 +86,10 @@ class Conductor:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         reason = None if kind is None else f"{kind.__name__}: {error}"
-        self.audit.write("stopped", round=len(self.history), by=SERVER, reason=reason)
-        self._directory.__exit__()
+        try:
+            self.audit.write("stopped", round=len(self.history), by=SERVER, reason=reason)
+        finally:
+            self._directory.__exit__()
 
     @property
     def finished(self) -> bool:

@@ -94,7 +94,7 @@ def held_settings(
     held = directory.settings()
     if held is None:
         raise InputError(f"{path} holds no run to resume: there is no {CONFIG} in it")
-    if "federation" in (held.model_extra or {}):
+    if held.federated:
         raise InputError(
             f"{path} is a federation's: go on with fedcap federate server, in its operator's directory"
         )
