@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 from fedcap.federation.ledger import SERVER, Ledger, State
@@ -14,8 +15,13 @@ RISING = (State.ENROLLED, State.PROBATION)
 """Out of these a client becomes active by an upload that counts."""
 
 
-def note_round(ledger: Ledger, record: RoundRecord, closing: Closing) -> None:
-    """Tell the ledger and the audit of a round that is on disk."""
+def note_round(
+    ledger: Ledger, record: RoundRecord, closing: Closing, weights: Mapping[str, float] | None = None
+) -> None:
+    """Tell the ledger and the audit of a round that is on disk.
+
+    `weights` are the clients' mean shares in the models that went out.
+    """
     note_removals(ledger, record)
     states = {client: entry.state for client, entry in ledger.entries().items()}
     number = record.round
@@ -31,8 +37,9 @@ def note_round(ledger: Ledger, record: RoundRecord, closing: Closing) -> None:
     for client, why in record.bounded.items():
         ledger.audit.write("bounded", client=client, round=number, by=SERVER, reason=why)
     accuracy = None if record.accuracy is None else round(record.accuracy.best, 1)
+    took_part = list(record.participants)
     ledger.audit.write(
-        "round", round=number, by=SERVER, participants=list(record.participants), accuracy=accuracy
+        "round", round=number, by=SERVER, participants=took_part, accuracy=accuracy, weights=weights
     )
 
 

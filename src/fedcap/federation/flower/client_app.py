@@ -12,13 +12,10 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedcap.federation.flower.door import ask
+from fedcap.federation.flower.guard import AUTHORITY, CLIENT, SITE
 from fedcap.federation.flower.records import from_records, to_records
 from fedcap.federation.flower.sealing import unseal
 from fedcap.federation.messages import Answer, Arrays, Config
-
-SITE, CLIENT, AUTHORITY = "FEDCAP_SITE", "FEDCAP_CLIENT", "FEDCAP_AUTHORITY"
-"""The variables that name the site's directory, the fingerprint of its key, and the file of the authority's
-certificate."""
 
 app = ClientApp()
 
@@ -41,6 +38,7 @@ def answer(content: Any, seconds: float) -> tuple[Arrays, Config]:
     except Exception as error:  # a node whose app raises is no good to anybody: say what it was
         nonce, number = config.get("nonce"), config.get("round")
         said = " ".join(str(error).split()) or type(error).__name__
+        print(f"refused: {said}", flush=True)
         refusal = Answer(
             nonce if isinstance(nonce, str) else "", number if type(number) is int else 0, refused=said
         )

@@ -18,6 +18,11 @@ from typing import Any
 
 BUNDLES = "FEDCAP_BUNDLES"
 """The variable that holds the digests of the bundles that the site has agreed to, with commas between."""
+SITE, CLIENT, AUTHORITY = "FEDCAP_SITE", "FEDCAP_CLIENT", "FEDCAP_AUTHORITY"
+"""The variables that name the site's directory, the fingerprint of its key, and the file of the authority's
+certificate, for our app."""
+INSTALL = "install_from_fab"
+"""Flower's own function that unpacks a bundle; it comes without a promise."""
 ALLOWED = ("flower-superexec", "flwr-clientapp")
 OTHERS = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
 
@@ -47,7 +52,9 @@ def main() -> None:
     require_flower()
     agreed = frozenset(filter(None, os.environ.get(BUNDLES, "").split(",")))
     flower: Any = import_module("flwr.supernode.runtime.run_clientapp")
-    flower.install_from_fab = guarded(flower.install_from_fab, agreed)
+    if not hasattr(flower, INSTALL):
+        raise SystemExit(f"Flower has no {INSTALL} here, by which bundles are checked: nothing is run")
+    setattr(flower, INSTALL, guarded(getattr(flower, INSTALL), agreed))
     flwr_clientapp()
 
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcap.federation.flower.client_app import AUTHORITY, CLIENT, SITE
-from fedcap.federation.flower.guard import BUNDLES, write_programs
+from fedcap.federation.flower.guard import AUTHORITY, BUNDLES, CLIENT, SITE, write_programs
 from fedcap.federation.flower.processes import Child, environment, free_port, program
 
 PAUSE = 5.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def conduct(operator: Operator, grid: Grid) -> None:
         def tell(conductor: Conductor) -> None:
             nonlocal told
             for record in conductor.history[told:]:
-                log.info(line(record))
+                log.info(line(record, operator.ledger.names()))
             told = len(conductor.history)
 
         conductor.run(tell)
@@ -69,13 +69,13 @@ def conduct(operator: Operator, grid: Grid) -> None:
             time.sleep(BETWEEN)
 
 
-def line(record: RoundRecord) -> str:
-    """Return what a person wants to know of a round."""
+def line(record: RoundRecord, names: Mapping[str, str]) -> str:
+    """Return what a person wants to know of a round; `names` are what clients are called."""
     parts = [f"round {record.round}: {plural(len(record.participants), 'site')}"]
     if record.accuracy is not None:
         parts.append(f"accuracy {record.accuracy.best:.1f} %")
-    parts += [f"{client} refused: {why}" for client, why in record.refused.items()]
-    parts += [f"{client} removed: {reason}" for client, reason in record.removed.items()]
+    parts += [f"{names.get(client, client)} refused: {why}" for client, why in record.refused.items()]
+    parts += [f"{names.get(client, client)} removed: {reason}" for client, reason in record.removed.items()]
     return ", ".join([*parts, f"{record.seconds.total:.1f} s"])
 
 
