@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
-from process_tools import (
+from flower_tools import (
     HostileNode,
     Small,
     client_of,

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from process_tools import (
+from flower_tools import (
     HostileNode,
     Small,
     client_of,

@@ -44,7 +44,7 @@ EVENTS = {
 """Every kind of event, and what it says."""
 ABOUT = ("client", "round", "by", "reason")
 """What every event may say; whatever else it has to say is in its `facts`."""
-MOST_TEXT, MOST_ITEMS, MOST_LINE = 300, 100, 64_000
+MOST_TEXT, MOST_ITEMS, MOST_LINE = 300, 1000, 64_000
 FIRST = "0" * 64
 """What stands as `before` in the first line."""
 _LINE = re.compile(rb'(\{.*"before": "([0-9a-f]{64})"), "digest": "([0-9a-f]{64})"\}', re.DOTALL)
@@ -92,6 +92,8 @@ class Event:
 def _brief(value: Any) -> str:
     if isinstance(value, list):
         return str(len(value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return value[:12] if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else str(value)
 
 

@@ -11,30 +11,33 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from fedcap.federation.accounts import note_removals, note_round
 from fedcap.federation.books import Books
 from fedcap.federation.building import Built
 from fedcap.federation.collecting import Collected, collect, served
-from fedcap.federation.ledger import SERVER, Ledger, State
-from fedcap.federation.messages import Answer, Kind
+from fedcap.federation.ledger import SERVER, Entry, Ledger, State
+from fedcap.federation.messages import WISHES, Answer, Kind
 from fedcap.federation.plan import Plan
-from fedcap.federation.telling import told_accuracy
+from fedcap.federation.recording import mean_shares, record_of
 from fedcap.federation.transport import Transport
-from fedcap.methods.rounds import Closing, Opening
+from fedcap.methods.rounds import Opening
 from fedcap.methods.server import BY_HAND, Server
-from fedcap.records import Accuracy, Reason, RoundRecord, RunDirectory, Seconds, finite, mass_removal
+from fedcap.records import Reason, RoundRecord, RunDirectory, mass_removal
 from fedcap.registry import InputError
 from fedcap.samples import Samples
 from fedcap.training import single_thread
 from fedcap.words import plural
 
 LOG = logging.getLogger("fedcap")
+MOST_HELLO = 30.0
+"""How many seconds at most a site is waited for that need not work for its answer."""
 
 
 class Conductor:
@@ -85,8 +88,10 @@ class Conductor:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         reason = None if kind is None else f"{kind.__name__}: {error}"
-        self.audit.write("stopped", round=len(self.history), by=SERVER, reason=reason)
-        self._directory.__exit__()
+        try:
+            self.audit.write("stopped", round=len(self.history), by=SERVER, reason=reason)
+        finally:
+            self._directory.__exit__()
 
     @property
     def finished(self) -> bool:
@@ -104,10 +109,12 @@ class Conductor:
 
     def play(self) -> RoundRecord | None:
         """Play the next round; return its record, or none if too few sites are there or have answered."""
+        if self.server.round != len(self.history):
+            raise RuntimeError("the last round could not be written down: start the conductor again")
         began = time.perf_counter()
         self._follow_ledger()
-        entries = self.ledger.entries()
-        there = [k for k in self._transport.nodes() if k in entries and entries[k].allowed]
+        wishing = self.welcome()
+        there = [k for k, entry in self._there().items() if entry.allowed and k not in wishing]
         if len(there) < self.plan.least:
             LOG.info("%s here, %s needed", plural(len(there), "site"), self.plan.least)
             return None
@@ -126,7 +133,9 @@ class Conductor:
         asked = self._collect("request", {k: _one(opening.start) for k in opening.asked})
         with single_thread():
             serving = self.server.serve(asked.uploads())
-        trained = self._collect("train", served(serving.dispatch, serving.clients))
+            models = served(serving.dispatch, serving.clients)
+            weights = mean_shares(self.server, serving)
+        trained = self._collect("train", models)
         if len(trained.answers) < self.plan.least:
             self._give_up(opening, {**asked.failed, **trained.failed}, len(trained.answers))
             return None
@@ -134,38 +143,40 @@ class Conductor:
             root = None
             if self._root is not None and serving.root_start is not None:
                 root = self._built.bench.root_update(self._root, serving.round, serving.root_start)
-            entropy = serving.mixing_entropy
-            uploads = trained.uploads() if self.server.method.shares else []
-            closing = self.server.close(uploads, root)
-        waited = asked.seconds + trained.seconds
-        total = time.perf_counter() - began
-        record = RoundRecord(
-            round=opening.round,
-            participants=list(serving.clients),
-            asked=list(opening.asked),
-            accuracy=self._accuracy(trained, closing),
-            scores=finite(dict(closing.scores)),
-            limits=finite(dict(closing.limits)),
-            weights_entropy=entropy,
-            refused={**closing.refused, **serving.offer.refused, **asked.failed, **trained.failed},
-            bounded=dict(closing.bounded),
-            removed={k: Reason(**finite(asdict(reason))) for k, reason in closing.removed.items()},
-            attack=None,
-            diverged=[],
-            bytes=asked.bytes + trained.bytes,
-            seconds=Seconds(train=waited, server=total - waited, total=total),
-            notes=[*self._notes, *closing.notes, *(f"{k}: {why}" for k, why in closing.ignored)],
-        )
+            shares = self.server.method.shares
+            closing = self.server.close(trained.uploads() if shares else [], root)
+        record = record_of(opening, serving, asked, trained, closing, time.perf_counter() - began, shares)
         crowd = mass_removal(record)
         if crowd is not None:
             LOG.warning(crowd)
-            record = replace(record, notes=[*record.notes, crowd])
-        record = replace(record, removed={**self._by_hand, **record.removed})
+        notes = [*self._notes, *record.notes, *([crowd] if crowd else [])]
+        record = replace(record, notes=notes, removed={**self._by_hand, **record.removed})
         self._books.close_round(record, self.server)
         self.history.append(record)
         self._by_hand, self._notes = {}, []
-        note_round(self.ledger, record, closing)
+        note_round(self.ledger, record, closing, weights)
         return record
+
+    def welcome(self) -> set[str]:
+        """Give a model to every newcomer that is there and wishes for one instead of taking part.
+
+        Return who wishes for one.
+        """
+        if not self.server.round or not self.server.method.shares:
+            return set()
+        new = [
+            client
+            for client, entry in self._there().items()
+            if entry.state == State.ENROLLED and entry.customised < self.plan.customised
+        ]
+        greeted = self._collect("hello", dict.fromkeys(new, torch.empty(0, self.plan.weights)))
+        wishing = {k for k, answer in greeted.answers.items() if answer.extra == WISHES}
+        for client in sorted(wishing):
+            try:
+                self.customise(client)
+            except InputError as error:
+                LOG.warning("%s", error)
+        return wishing
 
     def customise(self, client: str) -> Answer:
         """Give a site a model made for it, for which it trains once and takes part in no round.
@@ -189,9 +200,10 @@ class Conductor:
         asked = self._collect("request", start)
         with single_thread():
             offer = server.models_for([client], asked.uploads())
+            models = served(offer.dispatch, offer.clients)
         refused: Mapping[str, str] = {**offer.refused, **asked.failed}
         if client not in refused and self.ledger.count_customised(client, self.plan.customised):
-            made = self._collect("customise", served(offer.dispatch, offer.clients))
+            made = self._collect("customise", models)
             if client in made.answers:
                 return made.answers[client]
             refused = made.failed
@@ -199,8 +211,14 @@ class Conductor:
         self.audit.write("refused", client=client, round=server.round, by=SERVER, reason=why)
         raise InputError(f"no model for {entry.name}: {why}")
 
+    def _there(self) -> dict[str, Entry]:
+        """Return the clients of the ledger that are online."""
+        nodes = self._transport.nodes()
+        return {client: entry for client, entry in self.ledger.entries().items() if client in nodes}
+
     def _collect(self, kind: Kind, models: Mapping[str, Tensor]) -> Collected:
-        return collect(self._transport, self.plan, kind, self.server.round, models)
+        seconds = min(self.plan.deadline, MOST_HELLO) if kind == "hello" else self.plan.deadline
+        return collect(self._transport, self.plan, kind, self.server.round, models, seconds)
 
     def _give_up(self, opening: Opening, failed: Mapping[str, str], answered: int) -> None:
         """Let the round go: it counts for nothing, and is played again."""
@@ -212,15 +230,11 @@ class Conductor:
         LOG.warning("round %s given up: %s: %s", opening.round, reason, each)
         self.audit.write("given-up", round=opening.round, by=SERVER, reason=reason, failed=dict(failed))
 
-    def _accuracy(self, trained: Collected, closing: Closing) -> Accuracy | None:
-        """Return what those whose uploads count tell of their accuracy."""
-        out = {*closing.removed, *closing.refused}
-        counted = {k: answer for k, answer in trained.answers.items() if k not in out}
-        return told_accuracy(counted, self.server.method.shares)
-
     def _follow_ledger(self) -> None:
         """Do on the server what the operator did in the ledger."""
         for client, entry in self.ledger.entries().items():
+            if entry.allowed:  # rows by the ledger's order, whoever is online when
+                self.server.roster.enrol(client)
             out = client in self.server.removed
             if out and entry.allowed:
                 self.server.readmit(client)

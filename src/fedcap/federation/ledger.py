@@ -104,6 +104,10 @@ class Ledger:
         except (ValueError, TypeError, KeyError, AttributeError):
             raise InputError(f"{self.path} is damaged: bring it back from a backup") from None
 
+    def names(self) -> dict[str, str]:
+        """Return what every client is called."""
+        return {client: entry.name for client, entry in self.entries().items()}
+
     def find(self, who: str) -> Entry:
         """Return the client with this name or fingerprint, or whose fingerprint begins with it."""
         entries = self.entries()

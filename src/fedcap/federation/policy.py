@@ -17,7 +17,7 @@ from fedcap.federation.commented import commented
 from fedcap.federation.messages import Order
 from fedcap.federation.plan import Plan
 from fedcap.records import read_toml
-from fedcap.registry import InputError
+from fedcap.registry import InputError, plain
 from fedcap.words import validation_message
 
 Most = Annotated[int, Field(ge=0)]
@@ -64,16 +64,18 @@ class Policy(BaseModel):
         for name in sorted(set(references(plan.model_dump(include={"method", "model"})))):
             if name not in self.code:
                 return f"the plan names code of one's own, {name}, which this site's policy does not"
-        if self.methods is not None and plan.method.name not in self.methods:
+        if self.methods is not None and plain(plan.method.name) not in map(plain, self.methods):
             allowed = ", ".join(self.methods) or "none"
             return f"method {plan.method.name}: this site's policy has {allowed}"
-        epochs = plan.training.get("epochs", 0)
+        epochs = plan.training.get("epochs")
+        if type(epochs) is not int:
+            return "the plan does not say how many epochs a round has"
         for asked, most, what in (
             (plan.weights, self.weights, "weights"),
             (epochs, self.epochs, "epochs a round"),
             (plan.rounds, self.rounds, "rounds"),
         ):
-            if not isinstance(asked, int) or asked > most:
+            if asked > most:
                 return f"{asked:,} {what}: this site's policy has at most {most:,}"
         return None
 

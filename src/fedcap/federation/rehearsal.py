@@ -22,7 +22,7 @@ from fedcap.federation.flower.processes import Child, free_port
 from fedcap.federation.identity import Request
 from fedcap.federation.messages import Answer, Order
 from fedcap.federation.operator import INVITATION, Federation, Invitation, Operator
-from fedcap.federation.overview import clients_table
+from fedcap.federation.overview import clients_table, is_finished
 from fedcap.federation.plan import Plan
 from fedcap.federation.setting_up import set_up_operator, set_up_site
 from fedcap.federation.site import Site
@@ -34,9 +34,6 @@ from fedcap.words import plural
 
 TIMES = 10
 """How many times as long as its own is the update that a hostile site sends."""
-NEWS = ("active", "removed", "probation", "round", "given-up", "refused", "finished")
-"""The events that are told as they happen."""
-
 Say = Callable[[str], None]
 
 
@@ -79,11 +76,15 @@ def rehearse(
         flags = ["--until-finished", *([] if front.found() else ["--own-nginx"])]
         server = stack.enter_context(_start("server", operator.directory, *flags))
         say("the server is starting")
-        for name, site in zip(names, sites, strict=True):
-            stack.enter_context(_start("hostile" if name in enemies else "site", site.directory))
-        say(f"{plural(len(sites), 'site')} are starting, {', '.join(enemies) or 'none'} of them hostile")
+        roles = ["hostile" if name in enemies else "site" for name in names]
+        children = [
+            stack.enter_context(_start(role, site.directory)) for role, site in zip(roles, sites, strict=True)
+        ]
+        say(f"{plural(len(sites), 'site')} start; hostile: {', '.join(enemies) or 'none'}")
         finished = _watch(operator, server, time.monotonic() + seconds, say)
         say("stopping every process")
+        for child in [server, *children]:
+            child.process.terminate()  # all at once, and then wait for each
     removed = [entry.name for entry in operator.ledger.entries().values() if entry.state == "removed"]
     return Rehearsal(folder, clients_table(operator), finished, enemies, removed)
 
@@ -120,26 +121,19 @@ def _start(role: str, directory: Path, *flags: str) -> Child:
     return Child(command, os.environ, directory / "logs" / "command.log")
 
 
-def _last_line(child: Child) -> str:
-    lines = child.said().split("\n")
-    return next((line for line in reversed(lines) if line.strip()), "it said nothing")
-
-
 def _watch(operator: Operator, server: Child, until: float, say: Say) -> bool:
-    """Tell what happens until the server has ended; return whether it was finished."""
-    names = {entry.client: entry.name for entry in operator.ledger.entries().values()}
-    told = len(list(operator.audit.events()))
+    """Tell what the server says until the last round is done; return whether it came to that."""
+    told = 0
     while True:
-        ended = not server.running
-        events = list(operator.audit.events())
-        for event in events[told:]:
-            if event.event in NEWS:
-                say(event.line(names))
-        told = len(events)
-        if ended:
-            if server.process.returncode:
-                raise RunError(f"the server ended early: {_last_line(server)}; see {server.log}")
-            return any(event.event == "finished" for event in events)
+        done = is_finished(operator)
+        lines = server.said().split("\n")[:-1]
+        for line in lines[told:]:
+            say(line.partition("  ")[2] or line)
+        told = len(lines)
+        if done:
+            return True
+        if not server.running:
+            raise RunError(f"the server ended early; see {server.log}")
         if time.monotonic() > until:
             say("out of time")
             return False

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedcap.data import Scaling
 from fedcap.federation.plan import Plan
+from fedcap.federation.site_config import SiteDirectory
 from fedcap.files import write_aside
 from fedcap.records.snapshot import About, pack, unpack
 from fedcap.registry import InputError
@@ -35,6 +36,18 @@ class SiteState:
     """How its inputs are standardised, if they are."""
 
 
+def newest(directory: SiteDirectory) -> tuple[Plan, SiteState]:
+    """Return a site's last state, and the plan that it is of; if there is none, raise an `InputError`."""
+    folders = [(plan, StateFolder(directory.state, plan)) for plan in directory.plans().values()]
+    there = [(folder.changed(), plan, folder) for plan, folder in folders if folder.rounds()]
+    if not there:
+        raise InputError(f"{directory.directory} has no model yet: the site has taken part in no round")
+    _, plan, folder = max(there, key=lambda found: found[0])
+    state = folder.last()
+    assert state is not None
+    return plan, state
+
+
 class StateFolder:
     """The states of a site under one plan, in `folder/<the plan's course>/round-<n>.safetensors`."""
 
@@ -48,13 +61,19 @@ class StateFolder:
         found = (name.removeprefix("round-").removesuffix(SUFFIX) for name in names)
         return sorted(int(number) for number in found if number.isdecimal())
 
+    def changed(self) -> float:
+        """Return when the last state was written."""
+        return self._file(self.rounds()[-1]).stat().st_mtime
+
     def before(self, number: int) -> SiteState:
-        """Return the state from which a round starts.
+        """Return the state from which a round starts: nothing, if it is the site's first.
 
         If the server went back further than the site can, it is the oldest there is.
         """
         rounds = self.rounds()
-        earlier = [past for past in rounds if past < number] or rounds[:1]
+        earlier = [past for past in rounds if past < number]
+        if not earlier and number > 1 and len(rounds) == GENERATIONS:
+            earlier = rounds[:1]
         return self._read(earlier[-1]) if earlier else SiteState()
 
     def last(self) -> SiteState | None:

@@ -88,7 +88,7 @@ def approve(
     from fedcap.federation.operator import Operator
 
     ledger = Operator.open(directory).ledger
-    if Path(request).exists():
+    if Path(request).is_file():
         asked = Request.read(Path(request))
         entry = ledger.ask(asked.client, asked.name, asked.key)
     else:

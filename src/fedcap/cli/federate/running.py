@@ -94,7 +94,8 @@ def site(directory: SiteFolder, as_json: AsJson = False) -> None:
     from fedcap.federation.site_process import run_site
 
     opened, say = SiteDirectory.open(directory), teller(as_json)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    log = logging.getLogger("fedcap")
+    log.addHandler(logging.StreamHandler(sys.stderr))
     with until_stopped() as stop:
         run_site(opened, say, stop)
         say("stopped")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from fedcap.federation.flower.link import OPERATOR
 from fedcap.federation.flower.sealing import Seal
 from fedcap.federation.flower.serving import LOG, locked
 from fedcap.federation.flower.transport import FlowerTransport
-from fedcap.federation.messages import WISHES, Answer, Order, fresh_nonce
 from fedcap.federation.operator import Operator
 from fedcap.federation.site_data import load_root
 from fedcap.records import RoundRecord
@@ -60,39 +59,23 @@ def conduct(operator: Operator, grid: Grid) -> None:
         def tell(conductor: Conductor) -> None:
             nonlocal told
             for record in conductor.history[told:]:
-                log.info(line(record))
+                log.info(line(record, operator.ledger.names()))
             told = len(conductor.history)
 
         conductor.run(tell)
         log.info("all %s are done; newcomers may ask for a model", plural(plan.rounds, "round"))
         while True:
-            welcome(conductor, transport)
+            conductor.welcome()
             time.sleep(BETWEEN)
 
 
-def welcome(conductor: Conductor, transport: FlowerTransport) -> None:
-    """Give a model to every site that is there, never took part and wishes for one."""
-    plan, entries = conductor.plan, conductor.ledger.entries()
-    strangers = [k for k in transport.nodes() if k in entries and k not in conductor.server.roster]
-    strangers = [k for k in strangers if entries[k].allowed and entries[k].customised < plan.customised]
-    orders = {k: Order("hello", conductor.server.round, fresh_nonce(), plan.digest) for k in strangers}
-    replies = transport.exchange(orders, plan.deadline) if orders else {}
-    for client, reply in replies.items():
-        if isinstance(reply, Answer) and reply.nonce == orders[client].nonce and reply.extra == WISHES:
-            try:
-                conductor.customise(client)
-                log.info("a model was made for %s", entries[client].name)
-            except InputError as error:
-                log.info("%s", error)
-
-
-def line(record: RoundRecord) -> str:
-    """Return what a person wants to know of a round."""
+def line(record: RoundRecord, names: Mapping[str, str]) -> str:
+    """Return what a person wants to know of a round; `names` are what clients are called."""
     parts = [f"round {record.round}: {plural(len(record.participants), 'site')}"]
     if record.accuracy is not None:
         parts.append(f"accuracy {record.accuracy.best:.1f} %")
-    parts += [f"{client} refused: {why}" for client, why in record.refused.items()]
-    parts += [f"{client} removed: {reason}" for client, reason in record.removed.items()]
+    parts += [f"{names.get(client, client)} refused: {why}" for client, why in record.refused.items()]
+    parts += [f"{names.get(client, client)} removed: {reason}" for client, reason in record.removed.items()]
     return ", ".join([*parts, f"{record.seconds.total:.1f} s"])
 
 
