@@ -50,7 +50,7 @@ class Small:
         method = settings.pop("method", "fedavg")
         training = {"lr": 0.1, "epochs": 1, "batch_size": 10}
         classes = [str(digit) for digit in range(10)]
-        proposed = propose("test", method, "digits", classes, (1, 8, 8), training, **settings)
+        proposed = propose("test", method, "cnn-digits", classes, (1, 8, 8), training, **settings)
         self.operator = Operator(folder / "operator")
         federation = Federation(host="localhost", port=free_port(), link_port=free_port())
         set_up_operator(self.operator.directory, federation, proposed)
@@ -98,11 +98,11 @@ class Small:
             child.stop()
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rounds on disk."""
+        """Return the rounds that are on disk and in the audit."""
         path = self.operator.run / "rounds.jsonl"
-        if not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line[-1] == "\n"]
+        closed = {event.round for event in self.operator.audit.events() if event.event == "round"}
+        found = [json.loads(line) for line in path.read_text().splitlines()] if closed else []
+        return [record for record in found if record["round"] in closed]
 
     def next_record(self, wanted: Callable[[dict[str, Any]], Any] = lambda _: True) -> dict[str, Any]:
         """Wait for a round after the last one on disk that is as wanted, and return it."""
@@ -194,11 +194,14 @@ class HostileNode:
         if not answer.messages_list:
             return None
         metadata = answer.messages_list[0].metadata
+
+        def fetch(name: str) -> bytes:
+            request = PullObjectRequest(node=self.node, run_id=metadata.run_id, object_id=name)
+            return self.fleet.PullObject(request).object_content
+
+        names = [tree.object_id for tree in iterate_object_tree(answer.message_object_trees[0])]
         contents = {
-            tree.object_id: self.fleet.PullObject(
-                PullObjectRequest(node=self.node, run_id=metadata.run_id, object_id=tree.object_id)
-            ).object_content
-            for tree in iterate_object_tree(answer.message_object_trees[0])
+            name: until(lambda name=name: fetch(name), "the server uploads its order") for name in names
         }
         self.fleet.ConfirmMessageReceived(
             ConfirmMessageReceivedRequest(
@@ -220,7 +223,6 @@ class HostileNode:
         source: int | None = None,
         reply_to: str | None = None,
         upload: bool = True,
-        alter: Callable[[bytes], bytes] = lambda content: content,
         target: int = 1,
     ) -> list[str]:
         """Push a message of any kind in answer to another, in one's own name or somebody else's."""
@@ -263,7 +265,7 @@ class HostileNode:
                         node=self.node,
                         run_id=sent.run_id,
                         object_id=name,
-                        object_content=alter(thing.deflate()),
+                        object_content=thing.deflate(),
                         session_id=answer.session_id,
                     )
                 )

@@ -19,7 +19,7 @@ PAUSE = 5.0
 CONNECTED = "SuperNode ID"
 """What a SuperNode says once the SuperLink has let it in."""
 REASONS = {
-    "[code: 305]": "the server turned this site away: either its key is not approved yet (fingerprint"
+    "code: 305": "the server turned this site away: either its key is not approved yet (fingerprint"
     " {client}), or the site was cut off less than a minute ago and the server still takes it for connected",
     "certificate": "the server's certificate is not by the authority in {authority}, or not for this name",
     "ssl": "no TLS with {server}: is this the address of the federation's server?",
