@@ -324,6 +324,23 @@ def test_a_kill_at_any_write_loses_no_round_that_counts(
     assert write > 15
 
 
+def test_a_round_that_cannot_be_written_down_is_not_played_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = federation(tmp_path, "fedavg", ("0", "1"))
+    power = Power(monkeypatch, tmp_path / "run")
+    with made.conductor() as conductor:
+        power.left = 2
+        with pytest.raises(Killed):
+            conductor.play()
+        power.left = 0
+        with pytest.raises(RuntimeError, match="the last round could not be written down"):
+            conductor.play()
+    with made.conductor() as conductor:
+        assert conductor.play().round == 1
+    assert len(fedcap.read(made.run).rounds) == 1
+
+
 def test_orders_of_a_killed_server_are_not_answered_by_late_replies(tmp_path: Path) -> None:
     made = federation(tmp_path, "fedavg", ("0", "1", "2"))
     late: list[Answer] = []

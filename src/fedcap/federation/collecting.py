@@ -37,19 +37,19 @@ class Collected:
 
 
 def collect(
-    transport: Transport, plan: Plan, kind: Kind, number: int, models: Mapping[str, Tensor]
+    transport: Transport, plan: Plan, kind: Kind, number: int, models: Mapping[str, Tensor], seconds: float
 ) -> Collected:
-    """Send each client its models, k×D, with an order of this kind, and wait for the answers."""
+    """Send each client its models, k×D, with an order of this kind, and wait that long for the answers."""
     began = time.perf_counter()
     orders = {
         client: Order(kind, number, fresh_nonce(), plan.digest, given.numpy())
         for client, given in models.items()
     }
-    replies = transport.exchange(orders, plan.deadline) if orders else {}
+    replies = transport.exchange(orders, seconds) if orders else {}
     answers, failed = {}, {}
     for client, order in orders.items():
         reply = replies.get(client)
-        why = _fault(order, reply, plan)
+        why = f"did not answer within {seconds:g} s" if reply is None else _fault(order, reply, plan)
         if why is not None:
             failed[client] = why
         elif isinstance(reply, Answer):
@@ -66,10 +66,8 @@ def served(dispatch: Dispatch, clients: Sequence[str]) -> dict[str, Tensor]:
     return {client: made[places] for client, places in rows.items()}
 
 
-def _fault(order: Order, reply: Reply | None, plan: Plan) -> str | None:
+def _fault(order: Order, reply: Reply, plan: Plan) -> str | None:
     """Return why a reply does not answer its order; none if it does."""
-    if reply is None:
-        return f"did not answer within {plan.deadline:g} s"
     if isinstance(reply, Failure):
         return reply.why
     if reply.nonce != order.nonce:

@@ -25,9 +25,9 @@ from fedcap.federation.collecting import Collected, collect, served
 from fedcap.federation.ledger import SERVER, Entry, Ledger, State
 from fedcap.federation.messages import WISHES, Answer, Kind
 from fedcap.federation.plan import Plan
-from fedcap.federation.recording import record_of
+from fedcap.federation.recording import mean_shares, record_of
 from fedcap.federation.transport import Transport
-from fedcap.methods.rounds import Opening, Serving
+from fedcap.methods.rounds import Opening
 from fedcap.methods.server import BY_HAND, Server
 from fedcap.records import Reason, RoundRecord, RunDirectory, mass_removal
 from fedcap.registry import InputError
@@ -36,6 +36,8 @@ from fedcap.training import single_thread
 from fedcap.words import plural
 
 LOG = logging.getLogger("fedcap")
+MOST_HELLO = 30.0
+"""How many seconds at most a site is waited for that need not work for its answer."""
 
 
 class Conductor:
@@ -107,6 +109,8 @@ class Conductor:
 
     def play(self) -> RoundRecord | None:
         """Play the next round; return its record, or none if too few sites are there or have answered."""
+        if self.server.round != len(self.history):
+            raise RuntimeError("the last round could not be written down: start the conductor again")
         began = time.perf_counter()
         self._follow_ledger()
         wishing = self.welcome()
@@ -130,7 +134,7 @@ class Conductor:
         with single_thread():
             serving = self.server.serve(asked.uploads())
             models = served(serving.dispatch, serving.clients)
-            weights = self._weights(serving)
+            weights = mean_shares(self.server, serving)
         trained = self._collect("train", models)
         if len(trained.answers) < self.plan.least:
             self._give_up(opening, {**asked.failed, **trained.failed}, len(trained.answers))
@@ -152,16 +156,6 @@ class Conductor:
         self._by_hand, self._notes = {}, []
         note_round(self.ledger, record, closing, weights)
         return record
-
-    def _weights(self, serving: Serving) -> dict[str, float] | None:
-        """Return each client's mean share in the models that go out, if those are mixtures."""
-        pools, mixing = self.server.pools, serving.dispatch.mixing
-        if pools is None or mixing is None:
-            return None
-        return {
-            client: round(share, 4)
-            for client, share in zip(pools[0], mixing.mean(dim=0).tolist(), strict=True)
-        }
 
     def welcome(self) -> set[str]:
         """Give a model to every newcomer that is there and wishes for one instead of taking part.
@@ -223,7 +217,8 @@ class Conductor:
         return {client: entry for client, entry in self.ledger.entries().items() if client in nodes}
 
     def _collect(self, kind: Kind, models: Mapping[str, Tensor]) -> Collected:
-        return collect(self._transport, self.plan, kind, self.server.round, models)
+        seconds = min(self.plan.deadline, MOST_HELLO) if kind == "hello" else self.plan.deadline
+        return collect(self._transport, self.plan, kind, self.server.round, models, seconds)
 
     def _give_up(self, opening: Opening, failed: Mapping[str, str], answered: int) -> None:
         """Let the round go: it counts for nothing, and is played again."""

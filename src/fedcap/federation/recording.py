@@ -10,6 +10,7 @@ from fedcap.federation.collecting import Collected
 from fedcap.federation.messages import Answer
 from fedcap.methods.intake import MEDIANS_BELIEVED
 from fedcap.methods.rounds import Closing, Opening, Serving
+from fedcap.methods.server import Server
 from fedcap.records import Accuracy, ClientAccuracy, Reason, RoundRecord, Seconds, finite
 
 
@@ -43,6 +44,15 @@ def record_of(
         seconds=Seconds(train=waited, server=seconds - waited, total=seconds),
         notes=[*closing.notes, *(f"{client}: {why}" for client, why in closing.ignored)],
     )
+
+
+def mean_shares(server: Server, serving: Serving) -> dict[str, float] | None:
+    """Return each client's mean share in the models that go out in a round, if those are mixtures."""
+    pools, mixing = server.pools, serving.dispatch.mixing
+    if pools is None or mixing is None:
+        return None
+    shares = mixing.mean(dim=0).tolist()
+    return {client: round(share, 4) for client, share in zip(pools[0], shares, strict=True)}
 
 
 def told_accuracy(answers: Mapping[str, Answer], shares: bool) -> Accuracy | None:
