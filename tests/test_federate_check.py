@@ -169,8 +169,15 @@ def test_a_method_that_needs_a_root_set_is_told_without_one(tmp_path: Path) -> N
 
 def test_a_plan_of_another_version_is_told_on_both_sides(tmp_path: Path) -> None:
     operator, site = set_up(tmp_path, plan(bundle="0" * 64))
-    assert "another version of fedcap" in operators(operator)["plan"]
-    assert "another version of fedcap" in sites(site)["plan"]
+    assert "another version of fedcap: install the one that the operator has" in sites(site)["plan"]
+    said = operators(operator)["plan"]
+    _, remedy = said.split("another version of fedcap: write ")
+    path = operator.directory / "plan.toml"
+    path.write_text(
+        path.read_text().replace(f'bundle = "{"0" * 64}"', remedy.removesuffix(" into plan.toml"))
+    )
+    refresh(operator)
+    assert operators(operator) == {}
 
 
 def test_a_sites_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -> None:

@@ -71,7 +71,7 @@ def _looks_of_operator(operator: Operator) -> Looks:
     yield "certificate", lambda: _certificate(operator)
     yield "ports", lambda: _ports(operator)
     yield "nginx", lambda: _nginx(operator)
-    yield "plan", lambda: _plan(operator.plan)
+    yield "plan", lambda: _plan(operator.plan, f'write bundle = "{bundle.digest()}" into plan.toml')
     yield "root set", lambda: _root(operator)
     yield "invitation", lambda: _invitation(operator)
     yield "clients", lambda: _clients(operator)
@@ -133,9 +133,9 @@ def _nginx(operator: Operator) -> str:
     return front.checked(operator)
 
 
-def _plan(plan: Plan) -> str:
+def _plan(plan: Plan, remedy: str) -> str:
     if plan.bundle != bundle.digest():
-        raise InputError("the plan was made with another version of fedcap: use that one, or make a new plan")
+        raise InputError(f"it is for another version of fedcap: {remedy}")
     Built.of(plan)
     return f"{plan.method.name}, {plan.weights:,} weights, {plural(plan.rounds, 'round')}"
 
@@ -222,7 +222,7 @@ def _agreed(site: SiteDirectory) -> str:
         raise InputError(f"{POLICY} forbids it: {objection}")
     if plan.digest not in site.plans():
         raise InputError(f"not agreed to yet: fedcap federate show-plan {site.directory} --agree")
-    return f"agreed to, within {POLICY}; {_plan(plan)}"
+    return f"agreed to, within {POLICY}; {_plan(plan, 'install the one that the operator has')}"
 
 
 def _data(site: SiteDirectory) -> str:

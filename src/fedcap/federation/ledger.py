@@ -165,11 +165,11 @@ class Ledger:
         came = (State.ASKED, *ALLOWED)
         self._change(client, came, Change(State.REMOVED, now(), by, round, score, bounded(reason)))
 
-    def readmit(self, client: str, reason: str, by: str = OPERATOR) -> None:
+    def readmit(self, client: str, reason: str, round: int | None = None, by: str = OPERATOR) -> None:
         """Take a removed client back; it comes as a newcomer."""
         if not reason.strip():
             raise InputError("say why the client is taken back: --reason TEXT")
-        change = Change(State.ENROLLED, now(), by, reason=bounded(reason))
+        change = Change(State.ENROLLED, now(), by, round, reason=bounded(reason))
         self._change(client, (State.REMOVED,), change, "readmitted")
 
     def count_customised(self, client: str, most: int) -> bool:

@@ -16,7 +16,7 @@ from fedcap.words import plural
 LAST = 5
 """How many events are told."""
 NOT_NEWS = ("round",)
-COLUMNS = ("client", "fingerprint", "state", "weight", "score", "accuracy", "since round", "reason")
+COLUMNS = ("client", "fingerprint", "state", "weight", "score", "accuracy", "round", "reason")
 
 
 def clients_table(operator: Operator) -> Table:

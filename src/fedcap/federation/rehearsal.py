@@ -34,6 +34,9 @@ from fedcap.words import plural
 
 TIMES = 10
 """How many times as long as its own is the update that a hostile site sends."""
+ENDS = 30.0
+"""Seconds that a process may take to end what it started, and itself."""
+
 Say = Callable[[str], None]
 
 
@@ -74,16 +77,17 @@ def rehearse(
     enemies = names[len(names) - hostile :]
     with ExitStack() as stack:
         flags = ["--until-finished", *([] if front.found() else ["--own-nginx"])]
-        server = stack.enter_context(_start("server", operator.directory, *flags))
+        server = _start("server", operator.directory, *flags)
+        stack.callback(server.stop, ENDS)
         say("the server is starting")
-        roles = ["hostile" if name in enemies else "site" for name in names]
-        children = [
-            stack.enter_context(_start(role, site.directory)) for role, site in zip(roles, sites, strict=True)
-        ]
+        children = [server]
+        for name, site in zip(names, sites, strict=True):
+            children.append(_start("hostile" if name in enemies else "site", site.directory))
+            stack.callback(children[-1].stop, ENDS)
         say(f"{plural(len(sites), 'site')} start; hostile: {', '.join(enemies) or 'none'}")
         finished = _watch(operator, server, time.monotonic() + seconds, say)
         say("stopping every process")
-        for child in [server, *children]:
+        for child in children:
             child.process.terminate()  # all at once, and then wait for each
     removed = [entry.name for entry in operator.ledger.entries().values() if entry.state == "removed"]
     return Rehearsal(folder, clients_table(operator), finished, enemies, removed)

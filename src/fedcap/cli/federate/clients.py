@@ -40,10 +40,12 @@ def remove(
     """Put a client out for good, from the next round on; its key is no longer let in."""
     from fedcap.federation.ledger import OPERATOR
     from fedcap.federation.operator import Operator
+    from fedcap.federation.overview import records
 
-    ledger = Operator.open(directory).ledger
+    operator = Operator.open(directory)
+    ledger = operator.ledger
     entry = ledger.find(client)
-    ledger.remove(entry.client, reason, by=OPERATOR)
+    ledger.remove(entry.client, reason, len(records(operator)), by=OPERATOR)
     _tell(ledger.find(entry.client), "is out, from the next round on", as_json)
 
 
@@ -55,10 +57,12 @@ def readmit(
 ) -> None:
     """Take a removed client back; it comes as a newcomer, from the next round on."""
     from fedcap.federation.operator import Operator
+    from fedcap.federation.overview import records
 
-    ledger = Operator.open(directory).ledger
+    operator = Operator.open(directory)
+    ledger = operator.ledger
     entry = ledger.find(client)
-    ledger.readmit(entry.client, reason)
+    ledger.readmit(entry.client, reason, len(records(operator)))
     _tell(ledger.find(entry.client), "may take part again, as a newcomer, from the next round on", as_json)
 
 

@@ -17,6 +17,7 @@ import typer
 from fedcap.cli.federate.app import OperatorDirectory, SiteFolder
 from fedcap.cli.output import AsJson, print_json
 from fedcap.registry import InputError
+from fedcap.words import plural
 
 WISH_SECONDS = 600.0
 
@@ -68,6 +69,7 @@ def server(
     from fedcap.federation import front
     from fedcap.federation.flower.serving import serve
     from fedcap.federation.flower.version import require_flower
+    from fedcap.federation.ledger import OPERATOR
     from fedcap.federation.lock import held
     from fedcap.federation.operator import Operator
     from fedcap.federation.overview import is_finished
@@ -82,6 +84,7 @@ def server(
                 return until_finished and is_finished(operator)
 
             serve(operator, finished, say, stop)
+            operator.audit.write("stopped", by=OPERATOR)
         say("stopped" if stop.is_set() else "finished")
 
 
@@ -118,6 +121,9 @@ def customise(
     if not is_held(directory):
         raise InputError(f"start the site first: fedcap federate site {directory}")
     told = sum(event.event == "customised" for event in opened.audit.events())
+    most = sum(plan.customised for plan in opened.plans().values())
+    if told >= most:
+        raise InputError(f"this site was given {plural(told, 'model')} already, and its plan has no more")
     opened.wish.touch()
     try:
         until = time.monotonic() + seconds
@@ -128,7 +134,7 @@ def customise(
             time.sleep(0.5)
         else:
             raise InputError(
-                f"no model came within {seconds:g} s: is the server up, or has this site had its share?"
+                f"no model came within {seconds:g} s: is the site connected, and was a round played?"
             )
     finally:
         opened.wish.unlink(missing_ok=True)
