@@ -28,7 +28,7 @@ from fedcap.federation.operator import INVITATION, Federation, Invitation, Opera
 from fedcap.federation.setting_up import set_up_operator, set_up_site
 from fedcap.federation.site_config import SiteDirectory
 
-PATIENCE = 90.0
+PATIENCE = 180.0
 """Seconds that a test waits for something to happen."""
 
 

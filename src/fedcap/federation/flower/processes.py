@@ -107,6 +107,29 @@ class Child:
         self.stop()
 
 
+class Tail:
+    """A log that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.last = "it said nothing"
+        """The last line that was read."""
+        self._place = path.stat().st_size if path.exists() else 0
+
+    def read(self) -> list[str]:
+        """Return the whole lines that are new."""
+        if not self.path.exists():
+            return []
+        with open(self.path, "rb") as file:
+            file.seek(self._place)
+            new = file.read()
+        new = new[: new.rfind(b"\n") + 1]
+        self._place += len(new)
+        lines = new.decode(errors="replace").splitlines()
+        self.last = lines[-1] if lines else self.last
+        return lines
+
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedcap.federation.flower.link import Link
-from fedcap.federation.flower.processes import Child
+from fedcap.federation.flower.processes import Child, Tail
 from fedcap.federation.operator import Operator
 from fedcap.registry import RunError
 
@@ -66,7 +66,7 @@ def serve(
             _attend(operator, link, child, finished, lines, say, stop)
         if not (stop.is_set() or finished()):
             say("the SuperLink ended; starting it again")
-    lines.tell(say)
+    _tell(lines, say)
 
 
 def _attend(
@@ -83,7 +83,7 @@ def _attend(
     asked, seen, ended = 0.0, True, -1
     while child.running and not (stop.is_set() or finished()):
         known |= _register(operator, link, known)
-        seen |= lines.tell(say)
+        seen |= _tell(lines, say)
         since = time.monotonic() - asked
         if is_locked(operator.directory):
             seen, ended = True, 0 if since > STEADY else ended
@@ -106,24 +106,9 @@ def _register(operator: Operator, link: Link, known: set[str]) -> set[str]:
     return set(new)
 
 
-class Tail:
-    """A log that grows: tells its new lines."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.place = path.stat().st_size if path.exists() else 0
-        self.last = "it said nothing"
-
-    def tell(self, say: Callable[[str], None]) -> bool:
-        """Say every new whole line; return whether there was one."""
-        if not self.path.exists():
-            return False
-        with open(self.path, "rb") as file:
-            file.seek(self.place)
-            new = file.read()
-        new = new[: new.rfind(b"\n") + 1]
-        self.place += len(new)
-        for line in new.decode(errors="replace").splitlines():
-            self.last = line
-            say(line)
-        return bool(new)
+def _tell(lines: Tail, say: Callable[[str], None]) -> bool:
+    """Say every new line; return whether there was one."""
+    new = lines.read()
+    for line in new:
+        say(line)
+    return bool(new)
