@@ -151,6 +151,12 @@ def test_a_port_in_use_is_told_unless_it_is_by_this_server(both: tuple[Operator,
             assert "ports" not in operators(operator)
 
 
+def test_one_port_cannot_be_both(tmp_path: Path) -> None:
+    port = free_port()
+    operator, _ = set_up(tmp_path, plan(), port=port, link_port=port)
+    assert "port and link_port are the same" in operators(operator)["ports"]
+
+
 def test_a_certificate_that_has_ended_is_told(
     both: tuple[Operator, SiteDirectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,8 @@ def _ends(path: Path) -> str:
 def _ports(operator: Operator) -> str:
     federation = operator.federation
     ports = f"{federation.port} for sites, {federation.link_port} on this machine alone"
+    if federation.port == federation.link_port:
+        raise InputError("port and link_port are the same: change one of them in federation.toml")
     if is_held(operator.directory):
         return f"{ports}; the server is running"
     for port, name in ((federation.port, "port"), (federation.link_port, "link_port")):

@@ -130,6 +130,8 @@ def _watch(operator: Operator, server: Child, until: float, say: Say) -> bool:
     told = 0
     while True:
         done = is_finished(operator)
+        if done:
+            time.sleep(1)  # for what the server has to say of the last round
         lines = server.said().split("\n")[:-1]
         for line in lines[told:]:
             say(line.partition("  ")[2] or line)

@@ -16,7 +16,7 @@ import typer
 
 from fedcap.cli.federate.app import OperatorDirectory, SiteFolder
 from fedcap.cli.output import AsJson, print_json
-from fedcap.registry import InputError
+from fedcap.registry import InputError, RunError
 from fedcap.words import plural
 
 WISH_SECONDS = 600.0
@@ -63,8 +63,8 @@ def server(
 ) -> None:
     """Run the federation's server, from where it stood; started again after a crash, it goes on.
 
-    It prints what happens, with --json a line of JSON each. Ctrl-C or SIGTERM stops it, and
-    nothing confirmed is lost.
+    It prints what happens, with --json a line of JSON each. Ctrl-C or SIGTERM stops it, and nothing that was
+    confirmed is lost.
     """
     from fedcap.federation import front
     from fedcap.federation.flower.serving import serve
@@ -77,10 +77,12 @@ def server(
     require_flower()
     operator, say = Operator.open(directory), teller(as_json)
     with held(directory), until_stopped() as stop:
-        with nullcontext() if own_nginx else front.start(operator):
+        with nullcontext() if own_nginx else front.start(operator) as nginx:
             say(f"{operator.plan.name}: sites reach this server at {operator.federation.address}")
 
             def finished() -> bool:
+                if nginx is not None and not nginx.running:
+                    raise RunError(f"nginx ended, and sites reach the server through it: see {nginx.log}")
                 return until_finished and is_finished(operator)
 
             serve(operator, finished, say, stop)
