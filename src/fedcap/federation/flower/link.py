@@ -28,6 +28,10 @@ READY = 60.0
 """Seconds that a SuperLink may take to start."""
 
 
+class Away(Exception):
+    """The SuperLink does not answer."""
+
+
 @dataclass(frozen=True)
 class Link:
     """What a SuperLink needs: the operator's directory, its port, and the three files of its TLS."""
@@ -95,8 +99,12 @@ class Link:
 
     @contextmanager
     def _control(self) -> Iterator[ControlHttpClient]:
+        import httpx
         from flwr.supercore.control import ControlHttpClient
 
         address = f"127.0.0.1:{self.port}"
-        with ControlHttpClient.from_server_address(address, False, str(self.authority), []) as control:
-            yield control
+        try:
+            with ControlHttpClient.from_server_address(address, False, str(self.authority), []) as control:
+                yield control
+        except httpx.TransportError as error:
+            raise Away(f"no answer from the SuperLink: {error}") from None

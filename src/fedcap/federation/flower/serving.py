@@ -8,13 +8,15 @@ end is seen at once.
 from __future__ import annotations
 
 import fcntl
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedcap.federation.flower.link import Link
+from fedcap.federation.flower.link import Away, Link
 from fedcap.federation.flower.processes import Child, Tail
 from fedcap.federation.operator import Operator
 from fedcap.registry import RunError
@@ -28,14 +30,19 @@ STEADY = 60.0
 """Seconds after which a ServerApp is taken to run well."""
 TRIES = 3
 """How often in a row a ServerApp may end before that."""
+LINGER = 5.0
+"""Seconds that a ServerApp has for its end."""
 LOOK = 0.5
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory's lock; wait for whoever has it."""
+    """Hold the directory's lock, and say in its file which process does; wait for whoever has it."""
     with open(directory / LOCK, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         yield
 
 
@@ -47,6 +54,17 @@ def is_locked(directory: Path) -> bool:
         except BlockingIOError:
             return True
         return False
+
+
+def end(directory: Path) -> None:
+    """End the ServerApp of this directory, if there is one; Flower lets it linger."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        until = time.monotonic() + LINGER
+        if is_locked(directory):
+            with suppress(ProcessLookupError, ValueError):
+                os.kill(int((directory / LOCK).read_text()), how)
+        while is_locked(directory) and time.monotonic() < until:
+            time.sleep(0.1)
 
 
 def link_of(operator: Operator) -> Link:
@@ -63,7 +81,10 @@ def serve(
     while not (stop.is_set() or finished()):
         with link.start() as child:
             say(f"the SuperLink listens on 127.0.0.1:{link.port}")
-            _attend(operator, link, child, finished, lines, say, stop)
+            try:
+                _attend(operator, link, child, finished, lines, say, stop)
+            finally:
+                end(operator.directory)
         if not (stop.is_set() or finished()):
             say("the SuperLink ended; starting it again")
     _tell(lines, say)
@@ -81,21 +102,23 @@ def _attend(
     """Keep a ServerApp running under the SuperLink and its keys known, for as long as the SuperLink lives."""
     known: set[str] = set()
     asked, seen, ended = 0.0, True, -1
-    while child.running and not (stop.is_set() or finished()):
-        known |= _register(operator, link, known)
+    while child.running and not (stop.wait(LOOK) or finished()):
         seen |= _tell(lines, say)
         since = time.monotonic() - asked
-        if is_locked(operator.directory):
-            seen, ended = True, 0 if since > STEADY else ended
-        elif seen or since > APPEARS:
-            ended += 1
-            if ended >= TRIES:
-                raise RunError(f"the server app ended {TRIES} times in a row: {lines.last}; see {lines.path}")
-            if ended:
-                say("the server app ended; starting it again")
-            link.run()
-            asked, seen = time.monotonic(), False
-        stop.wait(LOOK)
+        with suppress(Away):
+            known |= _register(operator, link, known)
+            if is_locked(operator.directory):
+                seen, ended = True, 0 if since > STEADY else ended
+            elif seen or since > APPEARS:
+                ended += 1
+                if ended >= TRIES:
+                    raise RunError(
+                        f"the server app ended {TRIES} times in a row: {lines.last}; see {lines.path}"
+                    )
+                if ended:
+                    say("the server app ended; starting it again")
+                link.run()
+                asked, seen = time.monotonic(), False
 
 
 def _register(operator: Operator, link: Link, known: set[str]) -> set[str]:
