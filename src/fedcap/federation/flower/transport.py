@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PAUSE = 0.3
 """Seconds between two looks for a reply; with more than ten clients, more, to spare the SuperLink."""
+AT_ONCE = 4
+"""How many orders are packed and sent at the same time: each takes the memory of its models."""
 LONGEST = 300
 """Characters of a client's error that are told."""
 Sign = Callable[[Arrays, Config, str], Config]
@@ -36,6 +38,7 @@ class FlowerTransport:
 
     def __init__(self, grid: Grid, most_bytes: int, sign: Sign) -> None:
         self.grid, self.most_bytes, self.sign = grid, most_bytes, sign
+        self._sending = threading.Semaphore(AT_ONCE)
 
     def nodes(self) -> Mapping[str, str]:
         """Return the clients that are online now, and the id of each one's node as text."""
@@ -54,12 +57,14 @@ class FlowerTransport:
         replies: queue.Queue[tuple[str, Reply]] = queue.Queue()
         addresses = self.nodes()
         pause = PAUSE * max(1.0, len(orders) / 10)
-        for client, order in orders.items():
-            if client not in addresses:
-                replies.put((client, Failure("it is not online")))
-                continue
-            job = (replies, client, addresses[client], order, until, pause)
-            threading.Thread(target=self._converse, args=job, daemon=True).start()
+
+        def converse(client: str, order: Order) -> None:
+            reply = self._reply(client, addresses.get(client), order, until, pause)
+            if reply is not None:
+                replies.put((client, reply))
+
+        for item in orders.items():
+            threading.Thread(target=converse, args=item, daemon=True).start()
         found: dict[str, Reply] = {}
         while len(found) < len(orders):
             try:
@@ -69,37 +74,29 @@ class FlowerTransport:
             found[client] = reply
         return found
 
-    def _converse(
-        self,
-        replies: queue.Queue[tuple[str, Reply]],
-        client: str,
-        address: str,
-        order: Order,
-        until: float,
-        pause: float,
-    ) -> None:
-        """Send one client its order and wait for the reply; a SuperLink that is away is tried again."""
+    def _reply(
+        self, client: str, address: str | None, order: Order, until: float, pause: float
+    ) -> Reply | None:
+        """Send a client its order and return its reply, none if there is none in time."""
+        if address is None:
+            return Failure("it is not online")
         sent: str | None = None
         while (left := until - time.monotonic()) > 0:
             try:
                 if sent is None:
-                    sent = self._send(client, address, order, left)
+                    with self._sending:
+                        sent = self._send(client, address, order, left)
                 if (reply := pull(self.grid, sent, self.most_bytes, until)) is not None:
-                    replies.put((client, read(reply)))
-                    return
+                    return read(reply)
             except TooMuch:
-                replies.put((client, Failure(f"its reply has more than {self.most_bytes:,} bytes")))
-                return
+                return Failure(f"its reply has more than {self.most_bytes:,} bytes")
             except TooLate:
-                return
-            except Malformed as error:
-                replies.put((client, Failure(str(error))))
-                return
+                return None
             except Exception as error:
                 if sent is not None and not is_trouble_of_the_link(error):
-                    replies.put((client, Failure(f"its reply cannot be read ({type(error).__name__})")))
-                    return
+                    return Failure(f"its reply cannot be read ({type(error).__name__})")
             time.sleep(pause)
+        return None
 
     def _send(self, client: str, address: str, order: Order, left: float) -> str:
         from flwr.app import Message, MessageType
