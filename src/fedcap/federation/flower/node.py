@@ -30,7 +30,7 @@ REASONS = {
     " this name: {server}",
     "SSL/TLS": "no TLS with {server}: is this the address of the federation's server?",
     "401 Unauthorized": "the server does not accept this site's signature: set this machine's clock",
-    "404 Not Found": "{server} is no federation's server",
+    "for url 'https": "{server} is no federation's server",
 }
 """What is found in a SuperNode's last words, and what it means."""
 
