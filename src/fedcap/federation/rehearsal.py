@@ -76,8 +76,7 @@ def rehearse(
     names = [site.config.name for site in sites]
     enemies = names[len(names) - hostile :]
     with ExitStack() as stack:
-        flags = ["--until-finished", *([] if front.found() else ["--own-nginx"])]
-        server = _start("server", operator.directory, *flags)
+        server = _start("server", operator.directory, *([] if front.found() else ["--own-nginx"]))
         stack.callback(server.stop, ENDS)
         say("the server is starting")
         children = [server]
