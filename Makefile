@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
 
-.PHONY: demo test test-slow lint bench results clean
+.PHONY: demo test test-slow test-federation lint bench results clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
@@ -15,6 +15,9 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
+
+test-federation: $(INSTALLED)
+	$(BIN)/python -m pytest -m federation
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -30,7 +33,7 @@ bench: $(RIVALS)
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedcap needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
 	touch $@
 
 $(RIVALS): $(INSTALLED)

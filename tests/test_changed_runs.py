@@ -17,8 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import fedcap
 from fedcap import records
-from fedcap.records import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS
-from fedcap.simulation import snapshot
+from fedcap.records import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, snapshot
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,8 @@ from run_tools import assert_same, killed
 import fedcap
 from fedcap import records
 from fedcap.cli import main
-from fedcap.simulation import Simulation, checkpoint, load_experiment, snapshot
+from fedcap.records import snapshot
+from fedcap.simulation import Simulation, checkpoint, load_experiment
 
 SETTINGS = {
     "attack": {"name": "min-max"},

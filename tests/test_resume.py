@@ -19,7 +19,8 @@ from run_tools import SMALL, assert_same, copy, killed, left_behind
 
 import fedcap
 from fedcap import records
-from fedcap.simulation import checkpoint, load_experiment, setup, snapshot
+from fedcap.records import snapshot
+from fedcap.simulation import checkpoint, load_experiment, setup
 
 OWN_ATTACK = """
 from dataclasses import dataclass

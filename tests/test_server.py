@@ -272,3 +272,37 @@ def test_the_draw_depends_on_who_is_there_and_not_on_the_order():
     drawn = here.select(everybody, 0.5)
     assert len(drawn) == 4
     assert here.select(everybody[::-1], 0.5) == drawn
+
+
+# --- A round that is given up
+
+
+def test_a_round_given_up_counts_for_nothing():
+    here, other = server(), server()
+    for each in (here, other):
+        play(each)
+    before = here.tensors()
+    here.open(SITES)
+    here.give_up()
+    here.open(SITES)
+    here.serve()
+    here.give_up()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in here.tensors().items())
+    assert all(torch.equal(a, b) for a, b in zip(play(here, seed=1), play(other, seed=1), strict=True))
+    assert here.round == other.round == 2
+    with pytest.raises(RuntimeError, match="no round is under way"):
+        here.give_up()
+
+
+def test_suspects_are_told_apart_from_others_who_are_refused():
+    here = server(policy={"strikes": 2}, t_norm=1.0)
+    opening = here.open(SITES)
+    here.serve()
+    sent = rows(5)
+    sent[1] *= 1000
+    sent[2] = torch.nan
+    uploads = [Upload(k, opening.round, row, 5) for k, row in zip(SITES, sent, strict=True)]
+    closing = here.close([*uploads[:4], Upload("9f:3a", opening.round, "text", 5)])
+    assert closing.suspected.keys() == {"charité", "0"}
+    assert closing.refused.keys() == {"charité", "0", "9f:3a"}
+    assert not closing.removed

@@ -224,7 +224,7 @@ def lacking(run: Run, client: object, reading: str) -> str:
 def test_a_client_that_never_trained_has_no_personal_model(attacked: Run) -> None:
     absent = next(k for k in attacked.provenance.clients if k not in attacked.rounds[0].participants)
     said = lacking(attacked, absent, "personal")
-    assert said.startswith(f"no personal model of client {absent!r}: it never trained: ")
+    assert said.startswith(f"no personal model of client {absent!r}: it has not trained here: ")
     assert said.endswith("; there is global")
 
 

@@ -11,7 +11,20 @@ from typing import Annotated
 
 import typer
 
-from fedcap.cli import compare, data, demo, explain, export, listing, paper, predict, run, show, tune
+from fedcap.cli import (
+    compare,
+    data,
+    demo,
+    explain,
+    export,
+    federate,
+    listing,
+    paper,
+    predict,
+    run,
+    show,
+    tune,
+)
 from fedcap.cli.app import App
 from fedcap.cli.errors import exit_code
 
@@ -30,6 +43,7 @@ app.command("list")(listing.list_)
 app.command()(explain.explain)
 app.add_typer(data.app, name="data")
 app.add_typer(paper.app, name="paper")
+app.add_typer(federate.app, name="federate")
 
 
 def _version(wanted: bool) -> None:

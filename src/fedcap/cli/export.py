@@ -23,16 +23,17 @@ def export(
     ] = Path("model.pt2"),
     as_json: AsJson = False,
 ) -> None:
-    """Take a model out of a run, as a file that is used without fedcap.
+    """Take a model out of a run, or a site of a federation, as a file that is used without fedcap.
 
     A .pt2 file is a program: raw inputs in, probabilities out. A .safetensors file has the weights by the
     names that the network's own module gives them.
     """
-    from fedcap.simulation import read
+    from fedcap.cli.site_models import models_of
     from fedcap.simulation.exporting import exported
 
     with users_code():
-        content, about = exported(read(directory), client, reading, out.suffix)
+        models, run, client = models_of(directory, client)
+        content, about = exported(models, run, client, reading, out.suffix)
     save(out, content)
     if as_json:
         print_json({"file": str(out), **about})

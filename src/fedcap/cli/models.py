@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The run's directory.")]
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The directory of a run, or of a federation's site.")
+]
 Client = Annotated[
-    str | None, typer.Option(help="Whose model: the client's name. The global model needs none.")
+    str | None,
+    typer.Option(help="Whose model: the client's name. The global model and a site's own need none."),
 ]
 Reading = Annotated[
     str,

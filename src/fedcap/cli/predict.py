@@ -66,12 +66,12 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Let a client's model answer: the class and the confidence of each input, prepared as in the run."""
-    from fedcap.simulation import read
+    from fedcap.cli.site_models import models_of
 
     if out is not None and out.suffix not in SUFFIXES:
         raise InputError(f"{out} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     arrays = _arrays(file)
-    models = read(directory).models
+    models, _, client = models_of(directory, client)
     labels = _labels(file, arrays.get("y"), len(arrays["x"]), models.inputs.class_names)
     with users_code():
         probabilities = models.predict(client, arrays["x"], reading).numpy()

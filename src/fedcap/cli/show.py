@@ -58,7 +58,8 @@ def _summary(run: Run) -> str:
     from fedcap.cli.summary import summary
 
     if run.result is None:
-        return f"{run}\n  continue   fedcap run --resume {run.path}"
+        again = f"federate server {run.path.parent}" if run.settings.federated else f"run --resume {run.path}"
+        return f"{run}\n  continue   fedcap {again}"
     return summary(run.settings, run.result, run.path)
 
 

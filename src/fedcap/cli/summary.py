@@ -17,8 +17,10 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
     attackers = [client.id for client in result.clients if client.malicious]
     attack = f"{settings.attack.name}, {len(attackers)} of {plural(len(result.clients), 'client')} malicious"
     figures = (result.tacc, result.tacc_shared, result.tacc_personal, result.tacc_worst_client)
+    if not attackers:
+        attack = "federation" if settings.federated else "no attack"
     lines = [
-        f"{settings.dataset_name} · {settings.method.name} · {attack if attackers else 'no attack'}"
+        f"{settings.dataset_name} · {settings.method.name} · {attack}"
         f" · seed {settings.seed} · {plural(result.rounds, 'round')} in {result.seconds:.1f} s",
         f"  accuracy   {accuracy_line(*figures)}",
     ]
@@ -37,11 +39,11 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
     if result.diverged:
         lines.append(f"  diverged   {DIVERGED}")
     if result.fpr is not None:
-        lines.append(f"  detection  {_detection(result, attackers)}")
+        lines.append(f"  detection  {_detection(result, attackers, settings.benign)}")
     honest = [client for client in result.removed if client not in attackers]
     if honest and result.stopped is None:
-        lines.append(f"  removed    {_who(result, honest)}")
-    lines += [f"  refused    {told}" for told in refusals(result.history, attackers)]
+        lines.append(f"  removed    {'' if settings.federated else 'honest: '}{_who(result, honest)}")
+    lines += [f"  refused    {told}" for told in refusals(result.history, attackers, settings.benign)]
     lines.append(f"  records    {path}")
     return "\n".join(lines)
 
@@ -59,7 +61,7 @@ def _number(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def _detection(result: Result, attackers: list[str]) -> str:
+def _detection(result: Result, attackers: list[str], others: str) -> str:
     caught = sum(client in result.removed for client in attackers)
     benign = len(result.removed) - caught
     average = result.rounds_to_removal
@@ -67,11 +69,11 @@ def _detection(result: Result, attackers: list[str]) -> str:
     found = f"{caught} of {len(attackers)} attackers removed{when}; " if attackers else ""
     if attackers and always_refused(result.history, attackers) == set(attackers):
         found = ""  # nothing of theirs was ever looked at: the line on refusals says it
-    return f"{found}{plural(benign, 'honest client') if benign else 'no honest clients'} removed"
+    return f"{found}{plural(benign, others) if benign else f'no {others}s'} removed"
 
 
 def _who(result: Result, clients: list[str]) -> str:
     """Return when and why each of these clients was removed, the first few of them."""
     told = [f"{k} in round {result.removed[k].round} ({result.removed[k].reason})" for k in clients[:NAMED]]
     more = f" and {len(clients) - NAMED} more" if len(clients) > NAMED else ""
-    return f"honest: {', '.join(told)}{more}"
+    return f"{', '.join(told)}{more}"

@@ -53,7 +53,7 @@ def federate(
         dataset.digest(),
         digest(*shares),
         dataset.class_names,
-        dataset.take(_root(dataset.samples.y, shares, root, seed)) if root else None,
+        dataset.take(draw_root(dataset.samples.y, shares, root, seed)) if root else None,
         dataset.pixels,
     )
 
@@ -97,7 +97,7 @@ def _refuse_empty(
     )
 
 
-def _root(labels: Tensor, shares: list[Tensor], count: int, seed: int) -> Tensor:
+def draw_root(labels: Tensor, shares: list[Tensor], count: int, seed: int) -> Tensor:
     """Draw samples that no client has, equally many of each class as far as there are enough."""
     left = torch.ones(len(labels), dtype=torch.bool)
     left[torch.cat(shares)] = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedcap.detection import Reason
@@ -56,6 +57,14 @@ class Serving:
         """The models, and which of them go to whom."""
         return self.offer.dispatch
 
+    @property
+    def mixing_entropy(self) -> float | None:
+        """Mean entropy, in nats, of the weights from which each client's model was mixed, if they were."""
+        mixing = self.dispatch.mixing
+        if mixing is None or not len(mixing):
+            return None
+        return float(torch.special.entr(mixing).sum(dim=1).mean())
+
 
 @dataclass(frozen=True)
 class Closing:
@@ -68,6 +77,8 @@ class Closing:
     """The limit of each score that was judged."""
     removed: Mapping[str, Reason]
     """Who is out for good, and why."""
+    suspected: Mapping[str, Reason]
+    """Who is accused and not removed, and why; they are among the refused."""
     refused: Mapping[str, str]
     """Whose upload did not count this round, and why."""
     ignored: Sequence[tuple[str, str]]

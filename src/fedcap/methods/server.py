@@ -153,6 +153,13 @@ class Server:
         self.removed |= closing.removed
         return closing
 
+    def give_up(self) -> None:
+        """Give up the round under way: it does not count, and the next one has its number."""
+        if self._opening is None and self._serving is None:
+            raise RuntimeError("no round is under way: there is none to give up")
+        self.round -= 1
+        self._opening = self._serving = None
+
     def _closing(self, found: Conclusion, admission: Admission) -> Closing:
         """Put what was found into the clients' names."""
         name = self.roster.name
@@ -164,6 +171,7 @@ class Server:
             {score: dict(zip(clients, value.tolist(), strict=True)) for score, value in values.items()},
             {score.name: score.limit for score in scores},
             {name(row): reason for row, reason in found.verdict.removed.items()},
+            {name(row): reason for row, reason in found.verdict.suspected.items()},
             {**admission.refused, **{name(row): why for row, why in found.refused.items()}},
             admission.ignored,
             admission.bounded,

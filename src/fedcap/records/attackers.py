@@ -29,15 +29,17 @@ def always_refused(history: Sequence[RoundRecord], clients: Collection[str]) -> 
     return {client for client in clients if 0 < there[client] == refused[client]}
 
 
-def refusals(history: Sequence[RoundRecord], malicious: Collection[str]) -> list[str]:
-    """Return a sentence on the attackers and one on the honest clients whose updates were refused, if any.
+def refusals(
+    history: Sequence[RoundRecord], malicious: Collection[str], others: str = "honest client"
+) -> list[str]:
+    """Return a sentence on the attackers and one on the others whose updates were refused, if any.
 
     Whoever was removed in the end is not counted: that says more.
     """
     removed = {client for record in history for client in record.removed}
     refused = {client for record in history for client in record.refused} - removed
     attackers = refused & set(malicious)
-    groups = (("attacker", attackers), ("honest client", refused - attackers))
+    groups = (("attacker", attackers), (others, refused - attackers))
     return [_refused(history, kind, clients) for kind, clients in groups if clients]
 
 

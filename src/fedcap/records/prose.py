@@ -25,7 +25,7 @@ def describe_result(result: Result) -> str:
     if result.diverged:
         lines.append(f"  diverged   {DIVERGED}")
     if result.fpr is not None:
-        lines.append(f"  detection  {_removed(result.removed, attackers)}")
+        lines.append(f"  detection  {_removed(result.removed, attackers, 'honest client')}")
     return "\n".join(lines)
 
 
@@ -33,7 +33,9 @@ def describe_run(run: Run) -> str:
     """Return what a run was, how far it is, how accurate its clients are, and who was removed."""
     settings, attackers = run.settings, run.provenance.malicious
     clients = plural(len(run.provenance.clients), "client")
-    attack = f"{settings.attack.name}, {len(attackers)} of {clients} malicious" if attackers else "no attack"
+    attack = "federation" if settings.federated else "no attack"
+    if attackers:
+        attack = f"{settings.attack.name}, {len(attackers)} of {clients} malicious"
     played = plural(len(run.rounds), "round")
     if run.result is None:
         played = f"{len(run.rounds)} of {plural(settings.rounds, 'round')}, unfinished"
@@ -50,7 +52,7 @@ def describe_run(run: Run) -> str:
     if run.diverged:
         lines.append(f"  diverged   {DIVERGED}")
     if run.detects:
-        lines.append(f"  detection  {_removed(run.removed, attackers)}")
+        lines.append(f"  detection  {_removed(run.removed, attackers, settings.benign)}")
     return "\n".join([*lines, f"  records    {run.path}"])
 
 
@@ -60,8 +62,8 @@ def accuracy_line(best: float, shared: float | None, personal: float, worst: flo
     return f"{best:.1f} %  (shared {read}, personal {personal:.1f}; worst client {worst:.1f})"
 
 
-def _removed(removed: Collection[str], attackers: Collection[str]) -> str:
+def _removed(removed: Collection[str], attackers: Collection[str], others: str) -> str:
     caught = sum(client in removed for client in attackers)
     benign = len(removed) - caught
     found = f"{caught} of {plural(len(attackers), 'attacker')} removed; " if attackers else ""
-    return f"{found}{'no honest client' if not benign else plural(benign, 'honest client')} removed"
+    return f"{found}{f'no {others}' if not benign else plural(benign, others)} removed"

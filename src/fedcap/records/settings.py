@@ -94,6 +94,16 @@ class Settings(BaseModel):
             return self.dataset.name
         return Path(path).name if self.dataset.name == "folder" else Path(path).stem
 
+    @property
+    def federated(self) -> bool:
+        """Whether the clients are sites of a federation: then nobody knows who of them is honest."""
+        return "federation" in (self.model_extra or {})
+
+    @property
+    def benign(self) -> str:
+        """What to call a client that is not known to be malicious."""
+        return "client" if self.federated else "honest client"
+
     def digest(self) -> str:
         """Return the hash of the settings that decide the result."""
         return digest(self.model_dump(mode="json"))

@@ -115,7 +115,7 @@ def clients_table(run: Run, most: int | None = None) -> Table:
     rows = [
         [
             client.id,
-            "malicious" if client.malicious else "honest",
+            "malicious" if client.malicious else "" if run.settings.federated else "honest",
             client.shared,
             client.personal,
             f"in round {client.removed.round}: {client.removed.reason}" if client.removed else "",

@@ -29,11 +29,11 @@ from fedcap.records import (
     checked_provenance,
     digest,
 )
+from fedcap.records.snapshot import About, pack, read_checkpoint
 from fedcap.registry import InputError
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.preparation import Inputs
 from fedcap.simulation.setup import COMPUTES
-from fedcap.simulation.snapshot import About, pack, read_checkpoint
 
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")
 

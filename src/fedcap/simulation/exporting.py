@@ -17,28 +17,33 @@ from safetensors.torch import save
 
 from fedcap.registry import InputError
 from fedcap.simulation.preparation import Answering
-from fedcap.simulation.reading import Run
+from fedcap.simulation.trained import TrainedModels
 
 SUFFIXES = (".safetensors", ".pt2")
 ABOUT = "about"
 """The name of what is told about a model: an entry of the weights' metadata, a .json file in a program."""
 
 
-def exported(run: Run, client: str | None, reading: str, suffix: str) -> tuple[bytes, dict[str, Any]]:
-    """Return a model as the content of a file with this suffix, and what the file tells about it."""
+def exported(
+    models: TrainedModels, run: str, client: str | None, reading: str, suffix: str
+) -> tuple[bytes, dict[str, Any]]:
+    """Return a model as the content of a file with this suffix, and what the file tells about it.
+
+    `run` is the digest of the run that it is of.
+    """
     if suffix not in SUFFIXES:
         raise InputError(
             f"the file of a model must end in {' or in '.join(SUFFIXES)}: weights, or a whole program"
         )
-    answering = run.models.answering(client, reading)
+    answering = models.answering(client, reading)
     preparation = answering.preparation
     about: dict[str, Any] = {
         "client": client,
         "reading": reading,
-        "classes": list(run.models.inputs.class_names),
+        "classes": list(models.inputs.class_names),
         "shape": list(preparation.shape),
         "dtype": preparation.dtype,
-        "run": run.provenance.digest,
+        "run": run,
     }
     if suffix == ".pt2":
         return _program(answering, about), about

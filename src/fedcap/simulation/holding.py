@@ -94,6 +94,10 @@ def held_settings(
     held = directory.settings()
     if held is None:
         raise InputError(f"{path} holds no run to resume: there is no {CONFIG} in it")
+    if held.federated:
+        raise InputError(
+            f"{path} is a federation's: go on with fedcap federate server, in its operator's directory"
+        )
     checked_provenance(directory, held)
     settings = held.model_dump()
     if workers is not None:

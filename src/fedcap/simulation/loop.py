@@ -22,15 +22,12 @@ from fedcap.randomness import derived_seed
 from fedcap.records import Realised, Reason, Result, RoundRecord, finite, mass_removal, summarise
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.clients import Clients
-from fedcap.simulation.measures import Stopwatch, mean_entropy, measure_accuracy, tally
+from fedcap.simulation.measures import Stopwatch, measure_accuracy, tally
 from fedcap.simulation.preparation import scaling_tensors
 from fedcap.simulation.setup import Setup
 from fedcap.simulation.store import MemoryStore
 from fedcap.state import Tensors, owned, under
-from fedcap.training import Bench, Crew, Job, LocalData, Performed, fresh_network
-
-ROOT = "root set"
-"""The client's name in the job by which the server trains on its own samples."""
+from fedcap.training import Bench, Crew, Performed, fresh_network
 
 
 class Observer(Protocol):
@@ -167,7 +164,7 @@ class Simulation:
             else measure_accuracy(tested, self._tested_on, self.method.shares),
             scores=finite(dict(closing.scores)),
             limits=finite(dict(closing.limits)),
-            weights_entropy=mean_entropy(serving.dispatch.mixing),
+            weights_entropy=serving.mixing_entropy,
             refused={**closing.refused, **serving.offer.refused},
             bounded=dict(closing.bounded),
             removed={k: Reason(**finite(asdict(reason))) for k, reason in closing.removed.items()},
@@ -226,8 +223,7 @@ class Simulation:
         if self.data.root is None or serving.root_start is None:
             return None
         samples = self.data.root.to(self.experiment.device)
-        job, start = Job("request", ROOT, serving.round), serving.root_start[None]
-        return self._bench.perform(job, LocalData(samples, samples), start, {}).update
+        return self._bench.root_update(samples, serving.round, serving.root_start)
 
     def _tested(
         self, performed: dict[str, Performed], number: int, watch: Stopwatch, measure: bool

@@ -36,13 +36,6 @@ class Stopwatch:
         return Seconds(**self.parts, total=time.perf_counter() - self.began)
 
 
-def mean_entropy(weights: Tensor | None) -> float | None:
-    """Return the mean entropy, in nats, of the rows of mixing weights."""
-    if weights is None or not len(weights):
-        return None
-    return float(torch.special.entr(weights).sum(dim=1).mean())
-
-
 def measure_attack(sent: Tensor, malicious: Tensor) -> Realised | None:
     """Return the malicious rows' length, and cosine with the mean of the others; none without others."""
     if bool(malicious.all()):

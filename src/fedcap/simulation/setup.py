@@ -22,7 +22,7 @@ from fedcap.data import FederatedData, partitions
 from fedcap.objects import source_digest, written
 from fedcap.randomness import derive
 from fedcap.records import Named, absent_attack, digest
-from fedcap.registry import GIVEN, InputError, as_table, nearest
+from fedcap.registry import GIVEN, InputError, nearest
 from fedcap.simulation.resolving import resolve, without_none
 from fedcap.training import SGD
 
@@ -103,22 +103,10 @@ class Setup(BaseModel):
         """The data set, not loaded yet."""
         return data.make(self.dataset.name, **self.dataset.options)
 
-    @property
-    def _partition_choice(self) -> dict[str, Any]:
-        """The partition's name and options; options without a name are for the data set's default one."""
-        chosen, usual = self.source.partition, self.source.usual_partition()
-        if isinstance(chosen, Mapping) and "name" not in chosen and usual is not None:
-            return {**as_table(usual, "partition"), **chosen}
-        return as_table(chosen, "partition")
-
     @cached_property
     def partition(self) -> partitions.Partition:
         """How the data set is dealt out."""
-        options = self._partition_choice
-        name = partitions.registry.resolve(options.pop("name"))
-        if name == "groups":
-            options = {**self.source.groups, **options}
-        return partitions.make(name, **options)
+        return partitions.registry.build(data.partition_table(self.source))
 
     @cached_property
     def adversary(self) -> attacks.Attack | None:
@@ -160,20 +148,12 @@ class Setup(BaseModel):
 
     def load_data(self) -> FederatedData:
         """Load the data set and deal it out."""
-        source = self.source
-        dataset = source.load()
+        dataset = self.source.load()
         for note in dataset.notes:
             _tell(note)
-        dealt = data.federate(
-            dataset,
-            self.partition,
-            source.clients,
-            None if source.samples == "all" else source.samples,
-            source.train_share,
-            self.seed,
-            root=self.trainer.root_samples,
+        return data.deal(
+            self.source, dataset, self.seed, root=self.trainer.root_samples, holdout=self.holdout
         )
-        return source.prepare(dealt if self.holdout is None else dealt.holding_out(self.holdout))
 
     def attackers(self, clients: tuple[str, ...]) -> frozenset[str]:
         """Return who of the clients is malicious: those named, or a draw by the seed."""
@@ -198,7 +178,6 @@ class Setup(BaseModel):
 
     def settings(self) -> dict[str, Any]:
         """Return every setting as plain values, with all options resolved."""
-        partition = partitions.registry.resolve(self._partition_choice["name"])
         attack = {} if self.adversary is None else written(self.attack.name, self.adversary)
         settings = {
             "model": self.model_name,
@@ -206,7 +185,7 @@ class Setup(BaseModel):
             "dataset": {
                 "name": self.dataset.name,
                 **self.source.settings(),
-                "partition": {"name": partition, **asdict(self.partition)},
+                "partition": {**data.partition_table(self.source), **asdict(self.partition)},
             },
             "method": written(self.method.name, self.trainer),
             "attack": {"name": self.attack.name, "clients": self.attack.clients, **attack},

@@ -172,7 +172,9 @@ class TrainedModels:
         if client is None:
             return "name a client"
         if reading == "personal":
-            never = "it never trained: it was not drawn yet, or is an attacker that need not"
+            never = (
+                "it has not trained here: it was not drawn yet, is an attacker that need not, or is a site"
+            )
             return never if self._keeping.kept(client) is None else None
         if not self._method.shares:
             return f"{called} shares nothing"

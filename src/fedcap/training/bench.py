@@ -18,11 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from fedcap.randomness import derived_seed
+from fedcap.samples import Samples
 from fedcap.state import Tensors
 from fedcap.training.client import LocalClient, LocalData, Trained, Trainer
 from fedcap.training.fit import SGD
 from fedcap.training.network import Network, fresh_network
 from fedcap.training.testing import Counts, Findings
+
+ROOT = "root set"
+"""The client's name in the job by which a server trains on its own samples."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,13 @@ class Bench:
             return Work(performed)
         return Work(performed, made.update, made.kept if job.kind == "train" else None)
 
+    def root_update(self, samples: Samples, number: int, start: Tensor) -> Tensor:
+        """Return the update, D, that a server trains on its own root set in a round, from a model, D."""
+        job = Job("request", ROOT, number)
+        update = self.perform(job, LocalData(samples, samples), start[None], {}).update
+        assert update is not None
+        return update
+
     def _made(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Trained | None:
         """Return what training or a request made, none for "evaluate"; a request leaves `kept` as it is."""
         if job.kind == "evaluate":
@@ -149,9 +160,13 @@ class Bench:
             self._networks.append(fresh_network(self.build, 0, self.device, self.model, self.classes))
         return self._networks[index]
 
-    def _shared(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Findings:
+    def shared(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Tensor | None:
+        """Return the model, D, that a client has on receipt, before it trains; none if none came."""
         with self._client(job, data) as client:
-            shared = self.trainer.shared(client, received, kept)
+            return self.trainer.shared(client, received, kept)
+
+    def _shared(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Findings:
+        shared = self.shared(job, data, received, kept)
         if shared is None:
             return Findings()
         return Findings.on(data.test, lambda x: self._network(0).logits(shared, x), job.measure)

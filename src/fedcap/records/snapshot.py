@@ -1,4 +1,7 @@
-"""A checkpoint's file: named tensors as safetensors, which round of which run they are of, and a checksum."""
+"""A checkpoint's file: named tensors as safetensors, which round of which run they are of, and a checksum.
+
+Unlike the rest of this room it needs torch: import it by its own name.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from fedcap.records import CHECKPOINT, RunDirectory, checksum
+from fedcap.records.checksum import checksum
+from fedcap.records.directory import CHECKPOINT, RunDirectory
 from fedcap.registry import InputError
 from fedcap.state import Tensors
 

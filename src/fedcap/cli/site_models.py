@@ -1,0 +1,87 @@
+"""The models that commands take out of a directory: those of a run, or those that a federation's site has."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from fedcap import methods, models
+from fedcap.federation.plan import Plan
+from fedcap.federation.site_config import SITE, SiteDirectory
+from fedcap.federation.site_state import SiteState, newest
+from fedcap.registry import InputError, nearest
+from fedcap.simulation import read
+from fedcap.simulation.preparation import Inputs
+from fedcap.simulation.trained import TrainedModels
+from fedcap.state import Tensors
+
+READINGS = ("personal", "shared")
+
+
+def models_of(directory: Path, client: str | None) -> tuple[TrainedModels, str, str | None]:
+    """Return a directory's models, the digest of the run or plan that they are of, and whose is meant.
+
+    In a site's directory that is the site, if nobody is named.
+    """
+    if not (directory / SITE).is_file():
+        run = read(directory)
+        return run.models, run.provenance.digest, client
+    site = SiteDirectory.open(directory)
+    plan, state = newest(site)
+    name = site.config.name
+    return SiteModels(name, plan, state), plan.digest, name if client is None else client
+
+
+class SiteModels(TrainedModels):
+    """The models of one site: its own, and the last one that it received."""
+
+    def __init__(self, name: str, plan: Plan, state: SiteState) -> None:
+        method = methods.registry.build(plan.method.model_dump())
+        inputs = Inputs(plan.shape, plan.classes, plan.pixels)
+        super().__init__((name,), method, partial(_build, plan), inputs, AtSite(plan, state))
+        self._received = state.received
+
+    def model(self, client: str | int | None = None, reading: str = "personal") -> nn.Module:
+        """Return the site's own model, or, as the shared one, the last that it received.
+
+        The own model of a site that took part in no round is the one that was made for it.
+        """
+        kept = self._keeping.kept(self._known(client))
+        if reading == "personal" and kept is not None:
+            return super().model(client, reading)
+        if reading not in READINGS:
+            raise InputError(f"a site has no {reading} model: {nearest(reading, READINGS)}")
+        if self._received is None:
+            raise InputError("this site has received no model: its method shares nothing")
+        return self._module(self._received)
+
+
+class AtSite:
+    """The tensors that a site keeps."""
+
+    def __init__(self, plan: Plan, state: SiteState) -> None:
+        self._plan = plan
+        self._state = state
+
+    def layout(self) -> str:
+        """Return the digest of the plan's layout."""
+        return self._plan.layout
+
+    def server(self) -> Tensors:
+        """Return nothing: the server is elsewhere."""
+        return {}
+
+    def kept(self, client: str) -> Tensors | None:
+        """Return what the site keeps; none if it never trained."""
+        return self._state.kept or None
+
+    def scaling(self) -> Tensors:
+        """Return the site's mean and deviation, one row each; empty if nothing is standardised."""
+        by = self._state.scaling
+        return {} if by is None else {"mean": by.mean[None], "deviation": by.deviation[None]}
+
+
+def _build(plan: Plan) -> nn.Module:
+    return models.builder(plan.model, plan.shape, len(plan.classes))()

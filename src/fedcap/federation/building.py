@@ -1,0 +1,108 @@
+"""What a plan names, built: the method, the network, and the bench on which clients work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from fedcap import methods, models
+from fedcap.federation.plan import Plan
+from fedcap.methods import Method
+from fedcap.randomness import derived_seed
+from fedcap.registry import InputError
+from fedcap.state import Tensors
+from fedcap.training import SGD, Bench, Layout, fresh_network
+from fedcap.words import validation_message
+
+_SGD = TypeAdapter(SGD)
+
+
+@dataclass(frozen=True)
+class Built:
+    """The things that a plan names."""
+
+    method: Method[Any]
+    bench: Bench
+    layout: Layout
+    weights: Tensor
+    """D: the common start."""
+    first_kept: Tensors
+    """What a site keeps before it ever trained."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Built:
+        """Build what a plan names; it must be what the plan says it is."""
+        built = _build(
+            plan.method.model_dump(), plan.model, plan.shape, len(plan.classes), plan.training, plan.seed
+        )
+        if (built.layout.size, built.layout.digest()) != (plan.weights, plan.layout):
+            raise InputError(
+                f"model {plan.model} has {built.layout.size:,} weights here, {plan.weights:,} in the plan, or"
+                " they lie otherwise: the code of the network is of another version"
+            )
+        return built
+
+
+def propose(
+    name: str,
+    method: Any,
+    model: str,
+    classes: Sequence[str],
+    shape: Sequence[int],
+    training: dict[str, Any] | None = None,
+    **more: Any,
+) -> Plan:
+    """Return a plan with all options of its method and its training, and the size of its network.
+
+    `more` are further entries of the plan.
+    """
+    table = _plain(methods.registry.canonical(method))
+    sgd = _plain(asdict(_sgd(training or {})))
+    built = _build(table, model, tuple(shape), len(classes), sgd, more.get("seed", 0))
+    return Plan.of(
+        {
+            "name": name,
+            "method": table,
+            "model": model,
+            "classes": tuple(classes),
+            "shape": tuple(shape),
+            "training": sgd,
+            "weights": built.layout.size,
+            "layout": built.layout.digest(),
+            **more,
+        }
+    )
+
+
+def _build(
+    method: dict[str, Any],
+    model: str,
+    shape: tuple[int, ...],
+    classes: int,
+    training: dict[str, Any],
+    seed: int,
+) -> Built:
+    made = methods.registry.build(method)
+    build, called = models.builder(model, shape, classes), models.label(model)
+    network = fresh_network(build, derived_seed(seed, "weights"), name=called)
+    bench = Bench(build, made, _sgd(training), seed, network.layout.size, "cpu", called, classes)
+    weights = network.weights.clone()
+    return Built(made, bench, network.layout, weights, made.first_kept(network))
+
+
+def _sgd(training: dict[str, Any]) -> SGD:
+    try:
+        return _SGD.validate_python(training)
+    except ValidationError as error:
+        raise InputError(f"training: {validation_message(error)}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return nested options without those that have no value, tuples as lists: as TOML has them."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

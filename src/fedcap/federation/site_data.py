@@ -1,0 +1,99 @@
+"""A site's samples, and the operator's root set, as the plan's network takes them.
+
+A site has a data set of its own, all of it, or the part of one client of it. Labels are matched to the plan's
+classes by name: a site need not have samples of every class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcap import data
+from fedcap.data import Dataset, FederatedData, Scaling, Source
+from fedcap.data.dealing import draw_root
+from fedcap.data.partitions import Partition
+from fedcap.federation.plan import Plan
+from fedcap.records import overlay
+from fedcap.registry import InputError, nearest
+from fedcap.samples import Samples
+from fedcap.training import LocalData
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Whole(Partition):
+    """All samples go to one client."""
+
+    def __call__(
+        self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
+    ) -> list[Tensor]:
+        """Return the indices of all samples."""
+        return [torch.arange(len(labels))]
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """What a site trains and tests on, and how its inputs were standardised, if they were."""
+
+    local: LocalData
+    scaling: Scaling | None
+
+
+def load_site_data(dataset: Mapping[str, Any], client: str | None, seed: int, plan: Plan) -> SiteData:
+    """Load a data set, or the part of one of its clients; what does not fit the plan is an `InputError`."""
+    source = _source(dataset)
+    loaded = _fitting(source.load(), plan)
+    if client is None:
+        share = source.train_share
+        dealt = source.prepare(replace(data.federate(loaded, Whole(), 1, None, share, seed), names=(ALL,)))
+    else:
+        dealt = data.deal(source, loaded, seed)
+    name = ALL if client is None else client
+    if name not in dealt.names:
+        raise InputError(f"the data set has no client {name!r}: {nearest(name, dealt.names)}")
+    at = dealt.names.index(name)
+    local = LocalData(dealt.train[at].to("cpu"), dealt.test[at].to("cpu"))
+    return SiteData(local, dealt.scaling.get(name))
+
+
+def load_root(dataset: Mapping[str, Any], count: int, plan: Plan) -> Samples:
+    """Load the operator's root set: as many samples as the method wants, or all if there are fewer."""
+    source = _source(dataset)
+    loaded = _fitting(source.load(), plan)
+    labels = loaded.samples.y
+    chosen = torch.arange(len(labels))
+    if len(labels) > count:
+        chosen = draw_root(labels, [chosen[:0]], count, plan.seed)
+    part = [loaded.take(chosen)]
+    return source.prepare(FederatedData((ALL,), part, part, len(plan.classes), "", "")).train[0].to("cpu")
+
+
+def _source(dataset: Mapping[str, Any]) -> Source:
+    table = data.table(dict(dataset))
+    source: Any = data.registry.get(table["name"])
+    return data.registry.build(overlay(source.suggest(table).get("dataset", {}), table))
+
+
+def _fitting(dataset: Dataset, plan: Plan) -> Dataset:
+    """Return the data set with the plan's classes; refuse one whose inputs are not the plan's."""
+    shape = tuple(dataset.samples.x.shape[1:])
+    if shape != plan.shape or dataset.pixels != plan.pixels:
+        here, there = (
+            f"{'×'.join(map(str, size))} {'bytes' if pixels else 'numbers'}"
+            for size, pixels in ((shape, dataset.pixels), (plan.shape, plan.pixels))
+        )
+        raise InputError(f"one input is {here} here, and {there} in the plan: this data does not fit it")
+    for name in dataset.class_names:
+        if name not in plan.classes:
+            raise InputError(
+                f"the data has a class {name!r}, which the plan has not: {nearest(name, plan.classes)}"
+            )
+    places = torch.tensor([plan.classes.index(name) for name in dataset.class_names])
+    samples = Samples(dataset.samples.x, places[dataset.samples.y])
+    return replace(dataset, samples=samples, class_names=plan.classes)

@@ -1,0 +1,143 @@
+"""audit.jsonl: every kind of tampering shows, hostile text does no harm, killed writers leave it whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedcap.federation.audit import EVENTS, FIRST, MOST_LINE, Audit, bounded, verify
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Audit:
+    made = Audit(tmp_path / "audit.jsonl")
+    made.write("plan", by="operator", digest_of_plan="ab")
+    for number in range(1, 4):
+        made.write("round", round=number, accuracy=90.5)
+    made.write("removed", client="k7qm", round=3, by="server", reason="too long", score=12.5)
+    return made
+
+
+def change(audit: Audit, edit: object) -> list[str]:
+    lines = audit.path.read_bytes().splitlines(keepends=True)
+    audit.path.write_bytes(b"".join(edit(lines)))  # type: ignore[operator]
+    return verify(audit.path)
+
+
+def test_a_whole_audit_has_no_problems_and_reads_back(audit: Audit) -> None:
+    assert verify(audit.path) == []
+    events = list(audit.events())
+    assert [event.event for event in events] == ["plan", "round", "round", "round", "removed"]
+    assert [event.number for event in events] == [1, 2, 3, 4, 5]
+    last = events[-1]
+    assert (last.client, last.round, last.by, last.reason) == ("k7qm", 3, "server", "too long")
+    assert last.facts == {"score": 12.5}
+
+
+def test_every_line_holds_the_digest_of_the_one_before(audit: Audit) -> None:
+    lines = [json.loads(line) for line in audit.path.read_text().splitlines()]
+    assert [line["before"] for line in lines] == [FIRST, *(line["digest"] for line in lines[:-1])]
+    assert audit.head() == lines[-1]["digest"]
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_changed_line_is_found(audit: Audit, place: int) -> None:
+    def edit(lines: list[bytes]) -> list[bytes]:
+        lines[place] = lines[place].replace(b'"time": "2', b'"time": "3')
+        return lines
+
+    (problem,) = change(audit, edit)
+    assert f"line {place + 1}, was changed" in problem
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_missing_line_is_found(audit: Audit, place: int) -> None:
+    (problem,) = change(audit, lambda lines: lines[:place] + lines[place + 1 :])
+    assert f"number {place + 1} is missing" in problem
+
+
+def test_moved_and_doubled_lines_are_found(audit: Audit) -> None:
+    whole = audit.path.read_bytes()
+    assert any("moved" in said for said in change(audit, lambda lines: [*lines[:1], lines[2], lines[1]]))
+    audit.path.write_bytes(whole)
+    assert any("doubled" in said for said in change(audit, lambda lines: [*lines, lines[-1]]))
+
+
+def test_a_line_that_was_computed_anew_does_not_fit_the_next(audit: Audit, tmp_path: Path) -> None:
+    other = Audit(tmp_path / "other.jsonl")
+    other.write("plan", by="operator", digest_of_plan="another")
+    forged = other.path.read_bytes()
+    (problem,) = change(audit, lambda lines: [forged, *lines[1:]])
+    assert "line 2, does not follow the line before it" in problem
+
+
+def test_a_line_cut_in_its_middle_is_found(audit: Audit) -> None:
+    (problem,) = change(audit, lambda lines: [*lines[:-1], lines[-1][:-20]])
+    assert "line 5, was changed, or was not written to its end" in problem
+
+
+def test_lines_cut_off_the_end_show_only_against_a_noted_head(audit: Audit) -> None:
+    head = audit.head()
+    audit.write("stopped", by="operator")
+    assert verify(audit.path, head) == []
+    assert change(audit, lambda lines: lines[:3]) == []
+    (problem,) = verify(audit.path, head)
+    assert "lines were cut off" in problem
+
+
+def test_an_audit_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    assert verify(tmp_path / "audit.jsonl") == [f"there is no {tmp_path / 'audit.jsonl'}"]
+
+
+def test_a_writer_killed_in_mid_line_leaves_an_audit_that_goes_on(audit: Audit) -> None:
+    with open(audit.path, "ab") as file:
+        file.write(b'{"number": 6, "time": "20')
+    audit.write("restarted", by="server")
+    assert verify(audit.path) == []
+    assert [event.event for event in audit.events()][-2:] == ["cut-line", "restarted"]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["two\nlines", '"}, "digest": "' + "0" * 64 + '"}', "\x00\x1b[2J\u202e", "\ud800", "x" * 10_000_000, ""],
+    ids=["lines", "quotes", "controls", "surrogate", "10 MB", "empty"],
+)
+def test_hostile_text_stays_one_bounded_line(audit: Audit, hostile: str) -> None:
+    audit.write("refused", client=hostile, round=4, reason=hostile, by=hostile, said=[hostile] * 1000)
+    audit.write("refused", reason="the next", numbers=[float("nan"), float("inf"), 2**80, -(2**63)])
+    assert verify(audit.path) == []
+    lines = audit.path.read_bytes().split(b"\n")
+    assert len(lines) == 8
+    assert max(map(len, lines)) <= MOST_LINE
+    for line in lines[:-1]:
+        assert line.decode().isprintable()
+        json.loads(line, parse_constant=pytest.fail)
+
+
+def test_long_text_says_how_long_it_was() -> None:
+    assert bounded("x" * 5000, 10) == "xxxxxxxxxx… (5,000 characters)"
+    assert bounded(" a\t b\n") == "a b"
+    assert bounded(b"bytes") == "b'bytes'"
+
+
+def test_an_event_that_is_not_in_the_schema_is_not_written(audit: Audit) -> None:
+    with pytest.raises(ValueError, match="no event is called 'party'"):
+        audit.write("party")
+    assert all(len(line) < 80 for line in EVENTS.values())
+
+
+def test_several_processes_write_one_chain(audit: Audit) -> None:
+    code = (
+        "import sys; from fedcap.federation.audit import Audit; a = Audit(sys.argv[1])\n"
+        "for n in range(40): a.write('round', round=n, by=sys.argv[2])"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(audit.path), str(number)]) for number in range(3)
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert verify(audit.path) == []
+    assert len(list(audit.events())) == 5 + 3 * 40

@@ -1,0 +1,214 @@
+"""`fedcap federate check`: each thing that can be wrong, made wrong, and told with what to do."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from fedcap.federation import certificates, front
+from fedcap.federation.building import propose
+from fedcap.federation.checks import check_operator, check_site
+from fedcap.federation.flower import bundle
+from fedcap.federation.flower.processes import free_port
+from fedcap.federation.identity import Request
+from fedcap.federation.lock import held
+from fedcap.federation.operator import INVITATION, Federation, Invitation, Operator
+from fedcap.federation.plan import Plan
+from fedcap.federation.setting_up import refresh, set_up_operator, set_up_site
+from fedcap.federation.site_config import SiteDirectory
+
+CLASSES = [str(digit) for digit in range(10)]
+
+
+def plan(**more: Any) -> Plan:
+    given: dict[str, Any] = {"method": "fedavg", "least": 1, "bundle": bundle.digest(), **more}
+    return propose("trial", given.pop("method"), "cnn-digits", CLASSES, (1, 8, 8), {"epochs": 1}, **given)
+
+
+def set_up(folder: Path, proposed: Plan, **place: Any) -> tuple[Operator, SiteDirectory]:
+    """Make an operator with one site, which has agreed and is approved."""
+    ports = {"port": free_port(), "link_port": free_port()}
+    operator = Operator(folder / "op")
+    set_up_operator(operator.directory, Federation(host="localhost", **(ports | place)), proposed)
+    content = {"name": "oslo", "dataset": {"name": "digits"}, "client": "0"}
+    made = set_up_site(folder / "oslo", Invitation.read(operator.directory / INVITATION), content)
+    made.site.agree(proposed)
+    request = Request.read(made.request)
+    operator.ledger.ask(request.client, request.name, request.key)
+    operator.ledger.approve(request.client)
+    return operator, made.site
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> tuple[Operator, SiteDirectory]:
+    return set_up(tmp_path, plan())
+
+
+def wrong(checks: list[Any], *but: str) -> dict[str, str]:
+    """Return what is wrong, but for what a test cannot help."""
+    return {check.what: check.said for check in checks if not check.well and check.what not in but}
+
+
+def operators(operator: Operator) -> dict[str, str]:
+    return wrong(check_operator(operator), *([] if front.found() else ["nginx"]))
+
+
+def sites(site: SiteDirectory) -> dict[str, str]:
+    return wrong(check_site(site), "server")
+
+
+def test_when_all_is_well_both_sides_say_so(both: tuple[Operator, SiteDirectory]) -> None:
+    assert operators(both[0]) == {}
+    assert sites(both[1]) == {}
+
+
+@contextmanager
+def answering(operator: Operator, date: datetime) -> Iterator[None]:
+    """Answer with the server's certificate where sites look for it, at a time of day."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response_only(404)
+            self.send_header("Date", format_datetime(date, usegmt=True))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(operator.certificate, operator.key)
+    with ThreadingHTTPServer(("localhost", operator.federation.port), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield
+        server.shutdown()
+
+
+def server_check(site: SiteDirectory) -> tuple[bool, str]:
+    (found,) = [check for check in check_site(site) if check.what == "server"]
+    return found.well, found.said
+
+
+def test_a_site_meets_the_server_and_compares_its_clock(both: tuple[Operator, SiteDirectory]) -> None:
+    operator, site = both
+    well, said = server_check(site)
+    assert not well
+    assert "is the server up, and the way open?" in said
+    with answering(operator, datetime.now(UTC)):
+        assert server_check(site)[0]
+    for hours, way in ((2, "behind"), (-2, "ahead of")):
+        with answering(operator, datetime.now(UTC) + timedelta(hours=hours)):
+            well, said = server_check(site)
+        assert not well
+        assert f"s {way} the server's: set it" in said
+
+
+def test_a_server_with_another_authority_is_not_trusted(
+    both: tuple[Operator, SiteDirectory], tmp_path: Path
+) -> None:
+    operator, site = both
+    other, _ = set_up(tmp_path / "other", plan(), port=operator.federation.port)
+    with answering(other, datetime.now(UTC)):
+        well, said = server_check(site)
+    assert not well
+    assert "a certificate that this site does not trust" in said
+
+
+def test_the_operators_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -> None:
+    operator, _ = both
+    federation = operator.directory / "federation.toml"
+    before = federation.read_text()
+    federation.write_text(before.replace('"localhost"', '"fl.example.org"'))
+    found = operators(operator)
+    assert "not for fl.example.org" in found["certificate"]
+    assert "is not of this plan and address" in found["invitation"]
+    refresh(operator, renew=True)
+    assert operators(operator) == {}
+    operator.ledger.remove(next(iter(operator.ledger.entries())), "left")
+    assert "0 clients may take part, a round needs 1" in operators(operator)["clients"]
+    (operator.directory / "audit.jsonl").write_text("{}\n")
+    assert "line 1, was changed" in operators(operator)["audit"]
+
+
+def test_a_port_in_use_is_told_unless_it_is_by_this_server(both: tuple[Operator, SiteDirectory]) -> None:
+    operator, _ = both
+    with answering(operator, datetime.now(UTC)):
+        said = operators(operator)["ports"]
+        assert f"{operator.federation.port} cannot be used (Address already in use): change port in" in said
+        with held(operator.directory):
+            assert "ports" not in operators(operator)
+
+
+def test_one_port_cannot_be_both(tmp_path: Path) -> None:
+    port = free_port()
+    operator, _ = set_up(tmp_path, plan(), port=port, link_port=port)
+    assert "port and link_port are the same" in operators(operator)["ports"]
+
+
+def test_a_certificate_that_has_ended_is_told(
+    both: tuple[Operator, SiteDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "SERVER_DAYS", 0.01)
+    refresh(both[0], renew=True)
+    assert "server.crt ended on" in operators(both[0])["certificate"]
+
+
+def test_a_method_that_needs_a_root_set_is_told_without_one(tmp_path: Path) -> None:
+    operator, _ = set_up(tmp_path, plan(method="fltrust"))
+    assert "needs clean samples of yours: a table [root]" in operators(operator)["root set"]
+    federation = operator.directory / "federation.toml"
+    federation.write_text(federation.read_text() + '[root]\nname = "digits"\n')
+    assert operators(operator) == {}
+
+
+def test_a_plan_of_another_version_is_told_on_both_sides(tmp_path: Path) -> None:
+    operator, site = set_up(tmp_path, plan(bundle="0" * 64))
+    assert "another version of fedcap: install the one that the operator has" in sites(site)["plan"]
+    said = operators(operator)["plan"]
+    _, remedy = said.split("another version of fedcap: write ")
+    path = operator.directory / "plan.toml"
+    path.write_text(
+        path.read_text().replace(f'bundle = "{"0" * 64}"', remedy.removesuffix(" into plan.toml"))
+    )
+    refresh(operator)
+    assert operators(operator) == {}
+
+
+def test_a_sites_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -> None:
+    _, site = both
+    (site.directory / "key").chmod(0o644)
+    assert "others may read" in sites(site)["key"]
+    config = site.directory / "site.toml"
+    config.write_text(config.read_text().replace('"0"', '"99"'))
+    assert "no client '99'" in sites(site)["data"]
+    policy = site.directory / "policy.toml"
+    before = policy.read_text()
+    policy.write_text(before.replace("# methods is not set", 'methods = ["ditto"]'))
+    assert "policy.toml forbids it: method fedavg" in sites(site)["plan"]
+    policy.write_text(before)
+    for path in site.agreed.iterdir():
+        path.write_text(path.read_text().replace("rounds = 30", "rounds = 90"))
+    assert "not agreed to yet: fedcap federate show-plan" in sites(site)["plan"]
+
+
+def test_data_that_does_not_fit_the_plan_is_told(
+    both: tuple[Operator, SiteDirectory], tmp_path: Path
+) -> None:
+    _, site = both
+    (tmp_path / "own.csv").write_text("a,b,label\n" + "1,2,x\n3,4,y\n" * 10)
+    config = site.directory / "site.toml"
+    text = config.read_text().replace('client = "0"', "")
+    config.write_text(text.replace('name = "digits"', f'name = "csv"\npath = "{tmp_path / "own.csv"}"'))
+    assert "one input is 2 numbers here, and 1×8×8 numbers in the plan" in sites(site)["data"]

@@ -1,0 +1,204 @@
+"""The models of a federation: those made for newcomers, a site's own in use, and the run's directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from federation_tools import Federation, federation
+from helpers import call
+from safetensors.torch import load_file
+
+import fedcap
+from fedcap.federation.messages import Answer, Order
+from fedcap.federation.site_state import newest
+from fedcap.training import fresh_network
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Federation:
+    """Three sites that have played two rounds of many; a fourth that is enrolled and has stayed away."""
+    made = federation(tmp_path, {"name": "fedcap", "alpha": 5.0}, ("0", "1", "2"), rounds=9)
+    with made.conductor() as conductor:
+        assert conductor.play()
+        assert conductor.play()
+    made.join("3")
+    return made
+
+
+def test_a_newcomer_gets_its_customised_model_and_nothing_changes_on_the_server(trained: Federation) -> None:
+    requests: list[np.ndarray] = []
+
+    def listen(order: Order, answer: Answer) -> Answer:
+        if order.kind == "request":
+            assert answer.update is not None
+            requests.append(answer.update)
+        return answer
+
+    trained.transport.twists = {"3": listen}
+    with trained.conductor() as conductor:
+        before = conductor.server.tensors()
+        answer = conductor.customise("3")
+        after = conductor.server.tensors()
+    start, pool = before["state.model"], before["state.models"]
+    weights = fedcap.customization_weights(
+        torch.from_numpy(requests[0])[None], pool - start, own=[-1], alpha=5.0, phi=0.3
+    )
+    state = trained.state("3")
+    assert torch.allclose(state.received, weights.float()[0] @ pool, atol=1e-6)
+    assert (state.round, dict(state.kept)) == (2, {})
+    assert (answer.tested, answer.refused) == (9, None)
+    roster = before.pop("roster.names"), after.pop("roster.names")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert len(roster[0]) < len(roster[1])  # it was enrolled in the meantime, and has its row
+    assert trained.ledger.find("3").customised == 1
+    assert [event.client for event in trained.events("customised")] == ["3"]
+
+
+def test_models_for_newcomers_are_bounded_and_for_the_enrolled_alone(trained: Federation) -> None:
+    with trained.conductor() as conductor:
+        conductor.customise("3")
+        with pytest.raises(fedcap.InputError, match="site-3 was given 1 model already: the plan has no more"):
+            conductor.customise("3")
+        with pytest.raises(fedcap.InputError, match="stranger may not take part: approve or readmit it"):
+            conductor.customise("stranger")
+        trained.ledger.remove("2", "left", by="operator")
+        with pytest.raises(fedcap.InputError, match="2 may not take part"):
+            conductor.customise("2")
+        del trained.transport.sites["1"]
+        with pytest.raises(fedcap.InputError, match="site-1 is not online: start its site first"):
+            conductor.customise("1")
+        trained.transport.twists = {"0": lambda *_: None}
+        with pytest.raises(fedcap.InputError, match="no model for site-0: did not answer within 5 s"):
+            conductor.customise("0")
+        assert trained.ledger.find("0").customised == 1  # it was sent, so it counts
+
+
+def test_a_newcomer_that_wishes_for_a_model_is_not_drawn_into_the_round(trained: Federation) -> None:
+    wish = trained.transport.sites["3"].directory.wish
+    wish.touch()
+    with trained.conductor() as conductor:
+        assert conductor.play().participants == ["0", "1", "2"]
+        assert trained.state("3").round == 2
+        wish.unlink()
+        record = conductor.play()
+        assert (record.participants, record.asked) == (["0", "1", "2", "3"], ["3"])
+        assert conductor.welcome() == set()  # nobody is new any more
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedrod", "fedfomo"])
+def test_every_method_that_shares_has_a_model_for_a_newcomer(tmp_path: Path, method: str) -> None:
+    made = federation(tmp_path, method, ("0", "1"))
+    with made.conductor() as conductor:
+        with pytest.raises(fedcap.InputError, match="nothing was learnt together yet"):
+            conductor.customise("0")
+        conductor.play()
+        made.join("2")
+        assert conductor.customise("2").shared_correct is not None
+        if method != "fedfomo":  # with FedFomo a site mixes by itself
+            assert torch.equal(made.state("2").received, conductor.server.global_model)
+
+
+# --- Use
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    """A federation of two sites that is through, and a third that was given a model."""
+    made = federation(
+        tmp_path_factory.mktemp("used"), {"name": "fedcap", "t_norm": 3.0}, ("0", "1"), rounds=2
+    )
+    with made.conductor() as conductor:
+        conductor.run()
+        made.join("2")
+        conductor.customise("2")
+    return made
+
+
+def answers(made: Federation, client: str, weights: torch.Tensor, x: np.ndarray) -> torch.Tensor:
+    network = fresh_network(made.transport.sites[client].desk(made.plan).built.bench.build, 0)
+    return torch.softmax(network.logits(weights, torch.from_numpy(x)), dim=1)
+
+
+@pytest.mark.parametrize(
+    ("client", "reading", "model"),
+    [("0", "personal", "kept"), ("0", "shared", "received"), ("2", "personal", "received")],
+)
+def test_a_sites_model_answers_from_its_directory(
+    used: Federation,
+    client: str,
+    reading: str,
+    model: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    site = used.transport.sites[client]
+    test = site.desk(used.plan).data.local.test
+    np.savez(tmp_path / "new.npz", x=test.x.numpy(), y=test.y.numpy())
+    folder = site.directory.directory
+    code, out, _ = call(
+        capsys,
+        "predict",
+        folder,
+        tmp_path / "new.npz",
+        "--reading",
+        reading,
+        "-o",
+        tmp_path / "a.npz",
+        "--json",
+    )
+    assert code == 0
+    state = newest(site.directory)[1]
+    weights = state.kept["personal"] if model == "kept" else state.received
+    expected = answers(used, client, weights, test.x.numpy())
+    assert np.allclose(np.load(tmp_path / "a.npz")["probabilities"], expected, atol=1e-6)
+    right = 100 * float((expected.argmax(dim=1) == test.y).float().mean())
+    assert json.loads(out)["accuracy"] == pytest.approx(right)
+    assert json.loads(out)["client"] == f"site {client}"
+
+
+def test_a_sites_model_is_exported(
+    used: Federation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = used.transport.sites["0"].directory.directory
+    code, out, _ = call(capsys, "export", folder, "-o", tmp_path / "m.safetensors", "--json")
+    assert code == 0
+    assert json.loads(out)["run"] == used.plan.digest
+    count = sum(tensor.numel() for tensor in load_file(tmp_path / "m.safetensors").values())
+    assert count == used.plan.weights
+
+
+def test_a_site_says_which_models_it_has(used: Federation, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = used.transport.sites["0"].directory.directory
+    for arguments, said in (
+        (("--reading", "global"), "a site has no global model: (known: personal, shared)"),
+        (("--client", "9"), "unknown client '9': (known: site 0)"),
+    ):
+        code, _, err = call(capsys, "export", folder, *arguments)
+        assert (code, err) == (2, f"fedcap: {said}\n")
+    used.join("4")
+    folder = used.transport.sites["4"].directory.directory
+    code, _, err = call(capsys, "export", folder)
+    assert (code, err) == (2, f"fedcap: {folder} has no model yet: the site has taken part in no round\n")
+
+
+def test_a_federations_run_is_read_as_any_other(used: Federation, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "show", used.run)
+    assert (code, err) == (0, "")
+    assert out.startswith("digits · fedcap · federation · seed 0 · 2 rounds in ")
+    assert "no clients removed" in out
+    assert "honest" not in out
+    run = fedcap.read(used.run)
+    assert (run.result.rounds, run.result.tacc) == (2, run.rounds[-1].accuracy.best)
+    assert run.provenance.clients == ["0", "1"]
+    module = run.model(reading="global")
+    assert sum(p.numel() for p in module.parameters()) == used.plan.weights
+    with pytest.raises(fedcap.InputError, match=r"it has not trained here: .*, or is a site"):
+        run.model("0")
+    code, _, err = call(capsys, "run", "--resume", used.run)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{used.run} is a federation's: go on with fedcap federate server" in err

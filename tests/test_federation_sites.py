@@ -1,0 +1,306 @@
+"""A site of a federation: its plan and its messages, what it agrees to, its data, and what it keeps."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federation_tools import DATA, federation, make_site, plan_for
+
+import fedcap
+from fedcap.federation.building import Built
+from fedcap.federation.messages import Answer, Malformed, Order
+from fedcap.federation.plan import Plan
+from fedcap.federation.policy import Policy
+from fedcap.federation.site import Site
+from fedcap.federation.site_data import load_root, load_site_data
+
+PLAN = plan_for("fedcap")
+
+
+def order_for(plan: Plan, number: int = 1, kind: Any = "train", seed: int = 0) -> Order:
+    models = Built.of(plan).weights + seed * 0.01
+    return Order(kind, number, f"nonce {number}", plan.digest, models[None].numpy())
+
+
+# --- Plans and messages
+
+
+def test_a_plan_survives_its_file_and_another_plan_has_another_digest(tmp_path: Path) -> None:
+    plan = plan_for({"name": "fedrod", "rule": {"name": "bucketing", "rule": "median"}}, bundle="0" * 64)
+    (tmp_path / "plan.toml").write_text(plan.text())
+    again = Plan.read(tmp_path / "plan.toml")
+    assert (again, again.digest) == (plan, plan.digest)
+    assert Plan.parse(plan.text()) == plan
+    later = plan.model_copy(update={"rounds": 99, "deadline": 1.0, "bundle": None})
+    assert later.digest != plan.digest
+    assert later.course == plan.course
+    for change in ({"seed": 1}, {"participation": 0.5}, {"training": {**plan.training, "lr": 0.2}}):
+        assert plan.model_copy(update=change).course != plan.course
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rounds": 0}, "the plan: rounds should be greater than or equal to 1 (got 0)"),
+        ({"assumed": 0.5}, "the plan: assumed should be less than 0.5 (got 0.5)"),
+        ({"surprise": 1}, "the plan: surprise"),
+        ({"name": "two\nlines"}, "the plan: name"),
+    ],
+)
+def test_a_plan_with_a_mistake_is_told_in_a_line(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(fedcap.InputError) as error:
+        Plan.of({**PLAN.model_dump(mode="json", exclude_none=True), **change})
+    assert str(error.value).startswith(said)
+    assert "\n" not in str(error.value)
+
+
+def test_messages_survive_packing() -> None:
+    order = order_for(PLAN)
+    again = Order.unpack(*order.pack())
+    assert replace(again, models=order.models) == order
+    assert np.array_equal(again.models, order.models)
+    answer = Answer("n", 3, np.ones(4, np.float32), 10, (1.5,), 20, 7, None, None, 0.25)
+    back = Answer.unpack(*answer.pack())
+    assert replace(back, update=answer.update) == answer
+    refusal = Answer("n", 3, refused="no")
+    assert Answer.unpack(*refusal.pack()) == refusal
+
+
+GOOD = Answer("n", 3, np.ones(4, np.float32), 10).pack()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "config"),
+    [
+        ({}, {"nonce": 5}),
+        ({}, {"nonce": None}),
+        ({}, {"round": -1}),
+        ({}, {"round": True}),
+        ({}, {"round": 1.0}),
+        ({}, {"samples": float("nan")}),
+        ({}, {"extra": "text"}),
+        ({}, {"extra": [1.0] * 10_001}),
+        ({}, {"extra": [None]}),
+        ({}, {"seconds": float("inf")}),
+        ({}, {"tested": "all"}),
+        ({"update": "text"}, {}),
+        ({"update": np.ones((2, 2), np.float32)}, {}),
+        ({"update": np.ones(4, "S3")}, {}),
+    ],
+)
+def test_what_is_no_answer_is_malformed_and_nothing_else(arrays: Any, config: Any) -> None:
+    with pytest.raises(Malformed) as error:
+        Answer.unpack({**GOOD[0], **arrays}, {**GOOD[1], **config})
+    assert "\n" not in str(error.value)
+
+
+# --- What a site agrees to
+
+
+def test_a_policy_survives_its_file(tmp_path: Path) -> None:
+    policy = Policy(methods=("fedcap", "ditto"), code=("mine:Net",), epochs=3, accuracy=False)
+    (tmp_path / "policy.toml").write_text(policy.text())
+    assert Policy.read(tmp_path / "policy.toml") == policy
+    (tmp_path / "usual.toml").write_text(Policy().text())
+    assert Policy.read(tmp_path / "usual.toml") == Policy() == Policy.read(tmp_path / "none.toml")
+    (tmp_path / "wrong.toml").write_text("epochs = -1")
+    with pytest.raises(fedcap.InputError, match=r"wrong.toml: epochs should be .* \(got -1\)"):
+        Policy.read(tmp_path / "wrong.toml")
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ({"methods": ["ditto"]}, "method fedcap: this site's policy has ditto"),
+        ({"weights": 100}, "weights: this site's policy has at most 100"),
+        ({"epochs": 0}, "1 epochs a round: this site's policy has at most 0"),
+        ({"rounds": 2}, "3 rounds: this site's policy has at most 2"),
+        ({"bytes": 1000}, "bytes of models: this site's policy has at most 1,000"),
+    ],
+)
+def test_what_the_policy_does_not_have_is_refused(tmp_path: Path, policy: dict[str, Any], said: str) -> None:
+    site = make_site(tmp_path, "0", PLAN, **policy)
+    answer = site.answer(order_for(PLAN))
+    assert said in (answer.refused or "")
+    assert (answer.update, answer.nonce, answer.round) == (None, "nonce 1", 1)
+    (event,) = [event for event in site.directory.audit.events() if event.event == "refused"]
+    assert event.reason == answer.refused
+    assert not site.directory.state.exists()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "os:abort"},
+        {"name": "fedavg", "rule": "os:abort"},
+        {"name": "fedavg", "detectors": ["os:abort"]},
+    ],
+)
+def test_a_plan_cannot_make_a_site_run_code_that_its_policy_does_not_name(method: dict[str, Any]) -> None:
+    plan = PLAN.model_copy(update={"method": type(PLAN.method)(**method)})
+    said = "the plan names code of one's own, os:abort, which this site's policy does not"
+    assert Policy().objection(plan) == said
+    assert Policy(code=("os:abort",)).objection(plan) is None
+    other = PLAN.model_copy(update={"model": "os:abort"})
+    assert Policy().objection(other) == said
+
+
+def test_a_plan_that_does_not_say_how_long_to_train_is_refused() -> None:
+    plan = PLAN.model_copy(update={"training": {"lr": 0.1}})
+    assert Policy().objection(plan) == "the plan does not say how many epochs a round has"
+    assert Policy(methods=("FedCAP",)).objection(PLAN) is None
+
+
+def test_a_site_answers_only_to_plans_it_has_agreed_to_as_they_are(tmp_path: Path) -> None:
+    site = make_site(tmp_path, "0", PLAN)
+    other = plan_for("fedcap", rounds=9)
+    assert (
+        site.answer(order_for(other)).refused == f"this site has not agreed to the plan {other.digest[:12]}"
+    )
+    (path,) = site.directory.agreed.iterdir()
+    path.write_text(path.read_text().replace("rounds = 3", "rounds = 9"))  # somebody edits an agreed plan
+    for plan in (PLAN, other):
+        assert "has not agreed" in (site.answer(order_for(plan)).refused or "")
+
+
+def test_a_federation_goes_on_without_a_site_that_refuses(tmp_path: Path) -> None:
+    made = federation(tmp_path, "fedavg", ("0", "1"))
+    made.join("2", methods=["fedcap"])
+    with made.conductor() as conductor:
+        record = conductor.play()
+    assert record.refused == {"2": "refuses: method fedavg: this site's policy has fedcap"}
+    assert str(made.ledger.find("2").state) == "enrolled"  # it never took part
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        (np.full((1, PLAN.weights), np.nan, np.float32), "the models that came are not finite"),
+        (np.zeros((1, 7), np.float32), f"models of 7 weights: the plan's have {PLAN.weights:,}"),
+        (np.zeros((0, 0), np.float32), "something failed at this site: its own audit says what"),
+    ],
+)
+def test_a_site_does_not_train_on_models_that_cannot_be(
+    tmp_path: Path, models: np.ndarray, said: str
+) -> None:
+    site = make_site(tmp_path, "0", PLAN)
+    assert site.answer(order_for(PLAN)).refused is None
+    before = site.desk(PLAN).states.last()
+    assert site.answer(replace(order_for(PLAN, 2), models=models)).refused == said
+    after = site.desk(PLAN).states.last()
+    assert after.round == 1
+    assert torch.equal(after.kept["personal"], before.kept["personal"])
+
+
+def test_why_a_site_fails_stays_with_the_site(tmp_path: Path) -> None:
+    site = make_site(tmp_path, "0", PLAN, {"name": "npz", "path": str(tmp_path / "secret.npz")})
+    answer = site.answer(order_for(PLAN))
+    assert answer.refused == "something failed at this site: its own audit says what"
+    assert "secret.npz" in [event.reason for event in site.directory.audit.events()][-1]
+
+
+def test_a_site_that_tells_no_accuracy_takes_part_without(tmp_path: Path) -> None:
+    made = federation(tmp_path, "fedavg", ("0",))
+    made.join("1", accuracy=False)
+    with made.conductor() as conductor:
+        assert list(conductor.play().accuracy.clients) == ["0"]
+
+
+# --- Its data
+
+
+def save(path: Path, y: list[str]) -> dict[str, Any]:
+    x = np.random.default_rng(0).normal(size=(len(y), 4)).astype(np.float32) * 9 + 5
+    np.savez(path, x=x, y=np.array(y))
+    return {"name": str(path), "standardise": True}
+
+
+def test_labels_are_matched_to_the_plans_classes_by_name(tmp_path: Path) -> None:
+    plan = PLAN.model_copy(update={"classes": ("ill", "well", "unsure"), "shape": (4,)})
+    table = save(tmp_path / "mine.npz", ["well", "unsure"] * 20)
+    found = load_site_data(table, None, 0, plan)
+    assert (len(found.local.train), len(found.local.test)) == (30, 10)
+    whole = torch.cat([found.local.train.y, found.local.test.y])
+    assert torch.bincount(whole).tolist() == [0, 20, 20]
+    assert found.scaling is not None
+    assert torch.allclose(found.local.train.x.mean(dim=0), torch.zeros(4), atol=1e-5)
+    with pytest.raises(fedcap.InputError, match="the data has a class 'dead', which the plan has not"):
+        load_site_data(save(tmp_path / "other.npz", ["well", "dead"] * 20), None, 0, plan)
+    with pytest.raises(fedcap.InputError, match="one input is 4 numbers here, and 1×8×8 numbers in the plan"):
+        load_site_data(table, None, 0, PLAN)
+    with pytest.raises(fedcap.InputError, match="the data set has no client '7'"):
+        load_site_data(DATA, "7", 0, PLAN)
+
+
+def test_a_root_set_is_as_many_samples_as_the_method_wants_of_every_class() -> None:
+    plan = plan_for("fltrust")
+    root = load_root({"name": "digits"}, 100, plan)
+    assert torch.bincount(root.y).tolist() == [10] * 10
+    assert len(load_root({"name": "digits"}, 10**6, plan)) == 1797
+
+
+# --- What it keeps
+
+
+def test_a_site_started_again_goes_on_from_its_disk_with_the_same_bits(tmp_path: Path) -> None:
+    site, twin = (make_site(tmp_path / name, "0", PLAN) for name in ("a", "b"))
+    for number in (1, 2, 3):
+        expected = twin.answer(order_for(PLAN, number, seed=number))
+        found = Site(site.directory, "0").answer(order_for(PLAN, number, seed=number))  # as if just started
+        assert np.array_equal(found.update, expected.update)
+    assert site.desk(PLAN).states.rounds() == [2, 3]
+    for name, tensor in twin.desk(PLAN).states.last().kept.items():
+        assert torch.equal(site.desk(PLAN).states.last().kept[name], tensor)
+
+
+def test_a_site_killed_in_mid_round_keeps_the_state_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, twin = (make_site(tmp_path / name, "0", PLAN) for name in ("a", "b"))
+    for each in (site, twin):
+        each.answer(order_for(PLAN, 1))
+    fsync = os.fsync
+
+    def killed(descriptor: int) -> None:
+        if "round-000002" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise KeyboardInterrupt  # what a kill leaves of the write
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        site.answer(order_for(PLAN, 2))
+    monkeypatch.undo()
+    back = Site(site.directory, "0")
+    assert back.desk(PLAN).states.last().round == 1
+    assert np.array_equal(back.answer(order_for(PLAN, 2)).update, twin.answer(order_for(PLAN, 2)).update)
+
+
+def test_a_round_played_again_starts_from_the_state_before_it(tmp_path: Path) -> None:
+    site = make_site(tmp_path, "0", PLAN)
+    for number in (1, 1, 5, 5, 6, 6):
+        answers = [site.answer(order_for(PLAN, number)).update for _ in range(2)]
+        assert np.array_equal(*answers)
+    states = site.desk(PLAN).states
+    assert states.rounds() == [5, 6]
+    assert states.before(1).kept == {}  # a federation from the start
+    assert states.before(3).round == 5  # the server went back further than the site can
+
+
+def test_a_damaged_state_is_told_and_never_trained_on(tmp_path: Path) -> None:
+    site = make_site(tmp_path, "0", PLAN)
+    site.answer(order_for(PLAN, 1))
+    (path,) = site.desk(PLAN).states.path.iterdir()
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    assert site.answer(order_for(PLAN, 2)).refused is not None
+    said = [event.reason for event in site.directory.audit.events()][-1]
+    assert said.endswith("is damaged: its checksum is another; move it away to go on from the round before")
+    path.unlink()
+    assert site.answer(order_for(PLAN, 2)).refused is None

@@ -1,0 +1,179 @@
+"""Keys, requests and certificates, as OpenSSL's own library and a real TLS handshake see them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+import ssl
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from cryptography.hazmat.primitives import serialization as form
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+from fedcap.federation import certificates, identity
+from fedcap.registry import InputError
+
+
+def test_a_key_is_made_once_for_its_owners_eyes_alone(tmp_path: Path) -> None:
+    first = identity.make_key(tmp_path)
+    content = (tmp_path / "key").read_bytes()
+    assert identity.make_key(tmp_path) == first
+    assert (tmp_path / "key").read_bytes() == content
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+    key = form.load_ssh_private_key(content, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    assert key.curve.name == "secp384r1"
+    assert (tmp_path / "key.pub").read_text().strip() == identity.public_key(tmp_path)
+
+
+def test_a_fingerprint_is_the_first_100_bits_of_the_keys_sha256_in_letters_that_are_not_confused(
+    tmp_path: Path,
+) -> None:
+    found = identity.make_key(tmp_path)
+    assert re.fullmatch(r"([0-9a-hjkmnp-tv-z]{4}-){4}[0-9a-hjkmnp-tv-z]{4}", found)
+    key = form.load_ssh_public_key((tmp_path / "key.pub").read_bytes())
+    bits = "".join(
+        f"{byte:08b}"
+        for byte in hashlib.sha256(
+            key.public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)
+        ).digest()
+    )
+    alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+    letters = "".join(alphabet[int(bits[at : at + 5], 2)] for at in range(0, 100, 5))
+    assert found.replace("-", "") == letters
+
+
+def test_a_key_has_one_fingerprint_in_whatever_format_it_comes(tmp_path: Path) -> None:
+    found = identity.make_key(tmp_path)
+    line = (tmp_path / "key.pub").read_bytes()
+    pem = form.load_ssh_public_key(line).public_bytes(
+        form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
+    )
+    assert {identity.fingerprint(key) for key in (line, line.decode(), line + b" a comment", pem)} == {found}
+    for nonsense in (b"", b"-----BEGIN PUBLIC KEY-----", b"\xff\xfe", "ssh-rsa AAAA"):
+        with pytest.raises(InputError, match="no public key"):
+            identity.fingerprint(nonsense)
+
+
+def test_a_request_reads_back_and_has_nothing_secret(tmp_path: Path) -> None:
+    found = identity.make_key(tmp_path)
+    identity.Request("oslo", identity.public_key(tmp_path)).write(tmp_path / "oslo.toml")
+    text = (tmp_path / "oslo.toml").read_text()
+    request = identity.Request.read(tmp_path / "oslo.toml")
+    assert (request.name, request.client) == ("oslo", found)
+    assert found in text
+    assert "PRIVATE" not in text
+    assert len(text) < 700
+
+
+def test_what_is_no_request_is_told_in_a_line(tmp_path: Path) -> None:
+    identity.make_key(tmp_path)
+    path = tmp_path / "oslo.toml"
+    identity.Request("oslo", identity.public_key(tmp_path)).write(path)
+    text = path.read_text()
+    other = ed25519.Ed25519PrivateKey.generate().public_key()
+    line = other.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode()
+    for wrong, said in (
+        ("", "no name and key"),
+        ("\x00", "is not valid TOML"),
+        ("x" * 20_000, "more than 16,000 bytes"),
+        (text.replace('"oslo"', '"../oslo"'), "no name for a site"),
+        (text.replace('"oslo"', '"os\\nlo"'), "no name for a site"),
+        (text.replace('"oslo"', "7"), "no name and key"),
+        (re.sub(r'fingerprint = "....', 'fingerprint = "0000', text), "was changed"),
+        (re.sub(r"AAAAE2.{10}", "", text), "no public key"),
+        (f'name = "oslo"\nkey = "{line}"\n', "not of the kind"),
+    ):
+        path.write_text(wrong)
+        with pytest.raises(InputError, match=said) as error:
+            identity.Request.read(path)
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="cannot read"):
+        identity.Request.read(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    certificates.make_authority(folder, "trial")
+    certificates.make_certificate(folder, ["fl.example.org", "localhost", "127.0.0.1"])
+    return folder
+
+
+def shake_hands(folder: Path, ca: Path, name: str) -> None:
+    """Let a TLS server with the folder's certificate meet a client that trusts `ca` and expects `name`."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "server.crt", folder / "server.key")
+    client = ssl.create_default_context(cafile=str(ca))
+    here, there = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            server.wrap_socket(there, server_side=True).close()
+        except (ssl.SSLError, OSError):
+            there.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        client.wrap_socket(here, server_hostname=name).close()
+    finally:
+        here.close()
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["fl.example.org", "localhost", "127.0.0.1"])
+def test_the_servers_certificate_is_accepted_for_its_names(authority: Path, name: str) -> None:
+    shake_hands(authority, authority / "ca.crt", name)
+
+
+def test_the_servers_certificate_is_refused_for_another_name_or_authority(
+    authority: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(authority, authority / "ca.crt", "evil.example.org")
+    certificates.make_authority(tmp_path, "trial")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(authority, tmp_path / "ca.crt", "localhost")
+
+
+def test_private_keys_of_the_server_are_for_their_owner_alone(authority: Path) -> None:
+    for name in ("ca.key", "server.key"):
+        assert stat.S_IMODE((authority / name).stat().st_mode) == 0o600
+
+
+def test_a_renewed_certificate_keeps_the_authority_and_its_fingerprint(tmp_path: Path) -> None:
+    before = certificates.make_authority(tmp_path, "trial")
+    certificates.make_certificate(tmp_path, ["old.example.org"])
+    assert certificates.problems(tmp_path, ["old.example.org"]) == []
+    (said,) = certificates.problems(tmp_path, ["new.example.org"])
+    assert "not for new.example.org" in said
+    assert certificates.make_authority(tmp_path, "trial") == before
+    certificates.make_certificate(tmp_path, ["new.example.org"])
+    assert certificates.problems(tmp_path, ["new.example.org"]) == []
+    shake_hands(tmp_path, tmp_path / "ca.crt", "new.example.org")
+
+
+def test_dates_and_another_authority_are_told(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("server.crt", "server.key"):
+        (tmp_path / name).write_bytes((authority / name).read_bytes())
+    certificates.make_authority(tmp_path, "trial")
+    assert any("was not made with ca.crt" in said for said in certificates.problems(tmp_path, []))
+    monkeypatch.setattr(certificates, "SERVER_DAYS", 0.01)
+    certificates.make_certificate(tmp_path, ["localhost"])
+    (said,) = certificates.problems(tmp_path, ["localhost"])
+    assert re.search(r"server.crt ended on \d{4}-\d\d-\d\d: fedcap federate init --renew", said)
+
+
+def test_a_host_that_is_no_name_is_told(authority: Path) -> None:
+    with pytest.raises(InputError, match="no name or address"):
+        certificates.make_certificate(authority, ["bücher.example"])

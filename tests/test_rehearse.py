@@ -1,0 +1,81 @@
+"""`fedcap federate rehearse`: a federation as a practitioner first meets it, real processes over TLS."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import call
+
+pytest.importorskip("flwr")
+
+import fedcap
+from fedcap.federation import front
+from fedcap.federation.audit import verify
+from fedcap.federation.operator import Operator
+
+
+def test_a_majority_must_be_honest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = call(capsys, "federate", "rehearse", "--hostile", "3", "--out", tmp_path / "r")
+    assert (code, out) == (2, "")
+    assert err == "fedcap: 3 of 5 hostile: a majority must be honest\n"
+
+
+def test_a_folder_that_is_taken_is_not_written_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    code, _, err = call(capsys, "federate", "rehearse", "--out", tmp_path)
+    assert (code, [path.name for path in tmp_path.iterdir()]) == (2, ["mine"])
+    assert "remove it, or give another --out" in err
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Return the command lines of processes that name a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line and str(os.getpid()) != path.parent.name:
+            found.append(line)
+    return found
+
+
+@pytest.mark.federation
+def test_a_rehearsal_finds_the_hostile_site_and_leaves_files_and_no_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "rehearsal"
+    options = ["--clients", "4", "--rounds", "3", "--out", str(folder), "--json"]
+    command = [sys.executable, "-m", "fedcap", "federate", "rehearse", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["well"], found["finished"], found["hostile"]) == (True, True, ["site-4"])
+    assert [row["state"] for row in found["clients"]] == ["active", "active", "active", "removed"]
+    hostile = found["clients"][-1]
+    assert (hostile["round"], hostile["score"] > 6) == (1, True)
+    assert "over 6" in hostile["reason"]
+    assert sum(row["weight"] for row in found["clients"][:3]) == pytest.approx(100, abs=0.1)
+    assert all(row["accuracy"] > 30 for row in found["clients"][:3])
+    assert ("through nginx" if front.found() else "nginx is not installed") in done.stderr
+
+    operator = Operator(folder / "operator")
+    assert verify(operator.audit.path) == []
+    run = fedcap.read(operator.run)
+    assert (len(run.rounds), list(run.removed)) == (3, [hostile["fingerprint"]])
+    for name in ("site-1", "site-4"):
+        assert verify(folder / "sites" / name / "audit.jsonl") == []
+    np.savez(tmp_path / "new.npz", x=np.zeros((2, 1, 8, 8), np.float32))
+    code, out, _ = call(capsys, "predict", folder / "sites" / "site-1", tmp_path / "new.npz", "--json")
+    assert (code, len(json.loads(out)["answers"])) == (0, 2)
+    until = time.monotonic() + 15
+    while processes_in(folder) and time.monotonic() < until:  # Flower's own notice within seconds
+        time.sleep(0.5)
+    assert processes_in(folder) == []
