@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
+EXTRAS := $(VENV)/.extras
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow test-extras lint bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
@@ -15,6 +16,9 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
+
+test-extras: $(EXTRAS)
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -32,6 +36,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(RIVALS): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,ray]'
+	touch $@
+
+$(EXTRAS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna]'
 	touch $@
 
 clean:
