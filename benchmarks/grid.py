@@ -21,7 +21,7 @@ from fedcap.experiments.store import CellStore
 from fedcap.simulation import available_cores, make_crew
 
 METHODS, ATTACKS = ("fedavg", "fedcap"), ("none", "sign-flipping", "lie", "min-max", "ipm")
-SEEDS, ROUNDS, WORKERS = 3, 30, 2
+SEEDS, ROUNDS, WORKERS, TURNS = 3, 30, 2, 2
 
 
 def cells(first_seed: int) -> list[Cell]:
@@ -59,7 +59,7 @@ def seconds(play: Callable[[Sequence[Cell], CellStore], None], first_seed: int) 
 def main() -> None:
     count = len(cells(0))
     rows = []
-    for turn in range(2):
+    for turn in range(TURNS):
         grid, alone = seconds(in_a_grid, SEEDS * 2 * turn), seconds(one_by_one, SEEDS * (2 * turn + 1))
         rows.append(
             {

@@ -12,7 +12,7 @@ from benchmarks import grid, report
 @pytest.mark.slow
 def test_cells_an_hour_are_told_with_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
-    for name, value in {"SEEDS": 1, "ROUNDS": 1, "ATTACKS": ("none",)}.items():
+    for name, value in {"SEEDS": 1, "ROUNDS": 1, "ATTACKS": ("none",), "TURNS": 1}.items():
         monkeypatch.setattr(grid, name, value)
     grid.main()
     text = (tmp_path / "grid.md").read_text()

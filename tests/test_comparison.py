@@ -50,6 +50,7 @@ def test_one_seed_has_no_interval_and_the_table_says_so() -> None:
     assert lines(alone, "accuracy")["fedavg"]["lie"] == "90.0"
     assert "seed 0 alone, so there is no interval" in table(alone, "accuracy").notes[0]
     assert lines(alone, "difference")["fedavg"]["lie"] == "−6.5"
+    assert "One seed has neither an interval nor a p-value." in table(alone, "difference").notes
 
 
 def test_the_worst_attack_is_the_lowest_mean_and_no_attack_is_none() -> None:
@@ -66,9 +67,9 @@ def test_with_an_attack_missing_the_worst_is_an_upper_bound() -> None:
     shown = lines(made, "accuracy")["fedavg"]
     assert shown["ipm"] == "–"
     assert shown["worst attack"] == "≤ 92.0 ± 6.6, lie"
-    notes = table(made, "accuracy").notes
-    assert any("has not finished" in note for note in notes)
-    assert any("an attack is missing" in note for note in notes)
+    assert any("has not finished" in note for note in table(made, "accuracy").notes)
+    for about in ("accuracy", "worst off"):
+        assert any("≤ at most that" in note for note in table(made, about).notes)
 
 
 def test_a_method_of_which_nothing_has_finished_is_there_and_missing() -> None:
@@ -163,6 +164,26 @@ def test_every_data_set_and_every_other_axis_has_tables_of_its_own() -> None:
     assert titles == {"digits, rounds 30": "91.0", "digits, rounds 60": "92.0", "wisdm, rounds 30": "93.0"}
     row = made.tidy()[1]
     assert (row["rounds"], row["result_rounds"], row["tacc"]) == ("60", 30, 92.0)
+
+
+def test_options_of_a_method_that_vary_are_lines_and_those_of_an_attack_are_columns() -> None:
+    found = [
+        (cell("fedcap", "lie", 0, **{"method.alpha": alpha, "attack.z": z}), outcome(tacc))
+        for alpha, z, tacc in (("5", "1", 91.0), ("5", "2", 92.0), ("9", "1", 93.0), ("9", "2", 94.0))
+    ]
+    found += [
+        (cell("fedavg", "lie", 0, **{"method.alpha": "", "attack.z": "2"}), outcome(80.0)),
+        (cell("fedavg", "none", 0, **{"method.alpha": "", "attack.z": ""}), outcome(85.0)),
+    ]
+    assert lines(Comparison.of(found, against="fedavg"), "accuracy") == {
+        "fedcap (alpha 5)": row("fedcap (alpha 5)", "–", "91.0", "92.0", "91.0, lie (z 1)"),
+        "fedcap (alpha 9)": row("fedcap (alpha 9)", "–", "93.0", "94.0", "93.0, lie (z 1)"),
+        "fedavg": row("fedavg", "85.0", "–", "80.0", "≤ 80.0, lie (z 2)"),
+    }
+
+
+def row(*cells: str) -> dict[str, str]:
+    return dict(zip(("method", "no attack", "lie (z 1)", "lie (z 2)", "worst attack"), cells, strict=True))
 
 
 def test_whom_to_compare_with_is_named_or_fedcap_or_nobody() -> None:

@@ -203,6 +203,17 @@ def test_a_file_has_settings_and_axes_and_what_is_given_goes_over_both(tmp_path:
     assert {(c.experiment.rounds, c.experiment.source.samples) for c in cells} == {(2, 20)}
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [('seeds = "0-4"', "seeds is an axis: write it under"), ("axes = 3", "axes should be a table")],
+)
+def test_a_file_whose_axes_are_not_under_axes_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "grid.toml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=said):
+        Grid.read(file, {}, {})
+
+
 def test_data_of_ones_own_are_told_apart_by_their_names(tmp_path: Path) -> None:
     rows = "".join(f"{x},{x % 3},{x % 2}\n" for x in range(60))
     for name in ("north", "south"):

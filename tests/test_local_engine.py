@@ -107,10 +107,18 @@ def start(out: Path, *flags: str) -> subprocess.Popen[str]:
     )
 
 
-def begun(out: Path, runs: int = 1) -> None:
-    """Wait until so many runs have a round."""
-    while len([path for path in out.glob("cells/*/rounds.jsonl") if path.read_text()]) < runs:
+def begun(out: Path) -> None:
+    """Wait until a run has a round."""
+    while not any(path.read_text() for path in out.glob("cells/*/rounds.jsonl")):
         time.sleep(0.02)
+
+
+def workers(process: subprocess.Popen[str]) -> list[int]:
+    """Return the processes that a grid has started, once there are any."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not children.read_text().split():
+        time.sleep(0.02)
+    return [int(child) for child in children.read_text().split()]
 
 
 @pytest.mark.slow
@@ -118,16 +126,12 @@ def test_killed_grids_and_grids_side_by_side_end_with_the_same_tables(tmp_path: 
     out, whole = tmp_path / "killed", tmp_path / "whole"
     settings = dict(methods="fedavg,fedcap", attacks="none,min-max", seeds="0-1", **TINY)
     Grid(**settings).run(whole, Here())
-    for runs in (1, 4):
-        process = start(out)
-        begun(out, runs)
-        process.kill()
-        process.communicate()
-    process = start(out)
-    begun(out, 4)
-    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(workers[0]), signal.SIGKILL)
-    beside = start(out, "--json")
+    killed = start(out, "--jobs", "1")
+    begun(out)
+    killed.kill()
+    killed.communicate()
+    process, beside = start(out, "--jobs", "1"), start(out, "--jobs", "1", "--json")
+    os.kill(workers(process)[0], signal.SIGKILL)
     printed = json.loads(beside.communicate()[0])
     process.communicate()
     assert (process.returncode, beside.returncode) == (0, 0)
@@ -138,25 +142,27 @@ def test_killed_grids_and_grids_side_by_side_end_with_the_same_tables(tmp_path: 
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_grid_in_one_line_and_leaves_no_process(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_nice_grid_in_one_line_and_leaves_no_process(tmp_path: Path) -> None:
     out = tmp_path / "grid"
-    process = start(out, "--rounds", "500")
+    process = start(out, "--nice", "--rounds", "500")
     begun(out)
-    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    playing = workers(process)
+    assert {os.getpriority(os.PRIO_PROCESS, worker) for worker in playing} <= {19, 0}
+    assert 19 in {os.getpriority(os.PRIO_PROCESS, worker) for worker in playing}
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == os.getpriority(os.PRIO_PROCESS, 0)
     os.killpg(process.pid, signal.SIGINT)
     printed, said = process.communicate()
     assert (process.returncode, printed) == (130, "")
     assert said.splitlines()[-1] == (
         f"fedcap: interrupted: 0 of 8 runs are done and stay in {out}; the same command goes on"
     )
-    assert workers
-    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    assert not any(Path(f"/proc/{worker}").exists() for worker in playing)
 
 
 @pytest.mark.slow
 def test_a_cell_that_is_played_elsewhere_is_waited_for(tmp_path: Path) -> None:
     cells = Grid(methods="fedavg", seeds="0-1", **TINY).cells()
-    store, notes = opened(tmp_path), Notes()
+    store = opened(tmp_path)
     elsewhere = RunDirectory(store.directory(cells[0]))
 
     class Release(Notes):
@@ -166,21 +172,8 @@ def test_a_cell_that_is_played_elsewhere_is_waited_for(tmp_path: Path) -> None:
 
     notes = Release()
     with elsewhere:
-        LocalEngine(2).run(cells, store, notes)
+        LocalEngine(1).run(cells, store, notes)
     assert [line for line in notes.told if line[0] == "finished"] == [
         ("finished", str(cells[1])),
         ("finished", str(cells[0])),
     ]
-
-
-@pytest.mark.slow
-def test_nice_workers_give_way_to_others(tmp_path: Path) -> None:
-    process = start(tmp_path / "grid", "--nice", "--rounds", "500")
-    begun(tmp_path / "grid")
-    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    niceness = {os.getpriority(os.PRIO_PROCESS, int(worker)) for worker in workers}
-    own = os.getpriority(os.PRIO_PROCESS, process.pid)
-    os.killpg(process.pid, signal.SIGINT)
-    process.communicate()
-    assert niceness == {19}
-    assert own == os.getpriority(os.PRIO_PROCESS, 0)

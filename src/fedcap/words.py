@@ -11,6 +11,16 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{ending}"
 
 
+def duration(seconds: float) -> str:
+    """Return a time as people say it, with two units at most: "25 s", "3 min 10 s", "2 h 5 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def validation_message(error: Any) -> str:
     """Return the first complaint of a pydantic `ValidationError` as one line that quotes the value."""
     first = error.errors()[0]

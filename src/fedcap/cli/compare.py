@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcap import choices
+from fedcap.cli.engines import Address, EngineName
 from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
 from fedcap.cli.plan import print_grid_plan
@@ -47,8 +48,8 @@ def compare(
         str | None, typer.Option(help="Method to compare the others with. [default: fedcap]")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and tables are kept.")] = Path("fedcap-grid"),
-    engine: Annotated[str, typer.Option(help="Where runs are played: local or ray.")] = "local",
-    address: Annotated[str | None, typer.Option(help="The Ray cluster's address.")] = None,
+    engine: EngineName = "local",
+    address: Address = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at once. [default: one per core]")] = None,
     nice: Annotated[bool, typer.Option("--nice", help="Leave the cores to others that want them.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try runs again that failed before.")] = False,

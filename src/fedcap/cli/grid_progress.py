@@ -9,7 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from fedcap.cli.progress import PlainLines, duration
+from fedcap.cli.progress import PlainLines
+from fedcap.words import duration
 
 if TYPE_CHECKING:
     from fedcap.experiments.cells import Cell
@@ -26,7 +27,7 @@ class GridTable:
     def __init__(self, plan: Plan, quiet: bool = False) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._plain = None if quiet or self._console.is_terminal else PlainLines()
-        self._total, self._done, self._failed = len(plan.runs), len(plan.done), len(plan.failed)
+        self._total, self._done, self._failed = len(plan.runs), set(plan.done), set(plan.failed)
         self._left = {cell.name: cell.experiment.rounds for cell in plan.left}
         """The rounds that each run has left."""
         self._running: dict[str, tuple[Cell, int, float | None]] = {}
@@ -57,12 +58,12 @@ class GridTable:
 
     def finished(self, cell: Cell, outcome: Outcome) -> None:
         """Count the run."""
-        self._done += 1
+        self._done.add(cell.name)
         self._end(cell)
 
     def failed(self, cell: Cell, why: str) -> None:
         """Count the run, and tell why it failed."""
-        self._failed += 1
+        self._failed.add(cell.name)
         self._console.print(f"fedcap: {cell} failed: {why}", markup=False)
         self._end(cell)
 
@@ -79,8 +80,8 @@ class GridTable:
             self._plain.show(": ".join(filter(None, (self._counts(), runs))), self._all - left, self._all)
 
     def _counts(self) -> str:
-        failed = f", {self._failed} failed" if self._failed else ""
-        return f"{self._done} of {self._total} runs done{failed}, {len(self._running)} under way"
+        failed = f", {len(self._failed)} failed" if self._failed else ""
+        return f"{len(self._done)} of {self._total} runs done{failed}, {len(self._running)} under way"
 
     def _table(self) -> RenderableType:
         """Return what the terminal shows."""

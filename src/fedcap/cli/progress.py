@@ -21,6 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fedcap.words import duration
+
 if TYPE_CHECKING:
     from fedcap.records import Result, RoundRecord
     from fedcap.simulation import Simulation
@@ -56,16 +58,6 @@ class PlainLines:
             seconds = (now - began) / (done - before) * (total - done)
             left = f", about {duration(seconds)} left"
         typer.echo(f"fedcap: {what}{left}", err=True)
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it, with two units at most: "25 s", "3 min 10 s", "2 h 5 min"."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 class LiveLine(ABC):

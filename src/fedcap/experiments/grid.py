@@ -43,8 +43,9 @@ class Grid:
     ) -> None:
         """Take what varies, each as one value, a list, or a mapping from labels to values.
 
-        `axes` are any other settings, `{"training.lr": [0.1, 0.05]}`; `settings` are those of every cell, as
-        `Experiment` takes them. Rules, and options of methods and attacks, go to those that take them.
+        `axes` are any other settings, with lists of values: `{"training.lr": [0.1, 0.05]}`. `settings` are
+        those of every cell, as `Experiment` takes them. Rules, and options of methods and attacks, go to
+        those that take them.
         """
         usual = {"datasets": datasets, "methods": methods, "rules": rules, "attacks": attacks, "seeds": seeds}
         given = dict(flattened(axes or {})) | {name: each for name, each in usual.items() if each is not None}
@@ -67,6 +68,8 @@ class Grid:
         there = found.pop("axes", {})
         if not isinstance(there, Mapping):
             raise InputError(f"{path}: axes should be a table, [axes], of lists")
+        for name in PLURALS.keys() & found.keys():
+            raise InputError(f"{path}: {name} is an axis: write it under [axes]")
         return cls(axes={**dict(flattened(there)), **axes}, **overlay(found, settings))
 
     def cells(self) -> list[Cell]:
@@ -87,7 +90,7 @@ class Grid:
 
     def run(
         self,
-        out: Path | str,
+        out: Path | str = "fedcap-grid",
         engine: Engine | None = None,
         against: str | None = None,
         retry: bool = False,

@@ -17,7 +17,7 @@ from fedcap.records import Outcome
 
 NO_ATTACK = "none"
 _WITHIN = ("method", "rule", "attack", "seed")
-"""The axes of a panel itself; cells that differ in any other are in another panel."""
+"""The axes of a panel itself, with the options of methods and attacks: all else makes another panel."""
 
 
 @dataclass(frozen=True)
@@ -165,20 +165,43 @@ def panels(found: Found, planned: Sequence[Cell] = ()) -> list[Panel]:
     return [_panel(shared, own, found) for shared, own in cells.items()]
 
 
+def row_of(cell: Cell) -> str:
+    """Return what the line of a cell is called: its method, with options that vary, `fedcap (alpha 5)`."""
+    return _with_options(cell.method, "method", cell)
+
+
+def column_of(cell: Cell) -> str:
+    """Return what the column of a cell is called: its attack, with options that vary."""
+    return _with_options(cell.place["attack"], "attack", cell)
+
+
+def _with_options(name: str, owner: str, cell: Cell) -> str:
+    options = [
+        f"{axis.removeprefix(f'{owner}.')} {label}"
+        for axis, label in cell.place.items()
+        if axis.startswith(f"{owner}.") and label
+    ]
+    return f"{name} ({', '.join(options)})" if options else name
+
+
 def _shared(cell: Cell) -> tuple[tuple[str, str], ...]:
-    return tuple((axis, label) for axis, label in cell.place.items() if axis not in _WITHIN)
+    return tuple(
+        (axis, label)
+        for axis, label in cell.place.items()
+        if axis not in _WITHIN and not axis.startswith(("method.", "attack."))
+    )
 
 
 def _panel(shared: tuple[tuple[str, str], ...], cells: Sequence[Cell], found: Found) -> Panel:
     runs: dict[tuple[str, str], dict[str, Outcome]] = {}
     for cell, outcome in found:
         if _shared(cell) == shared:
-            runs.setdefault((cell.method, cell.place["attack"]), {})[cell.place["seed"]] = outcome
-    attacks = dict.fromkeys(cell.place["attack"] for cell in cells)
+            runs.setdefault((row_of(cell), column_of(cell)), {})[cell.place["seed"]] = outcome
+    attacks = dict.fromkeys(map(column_of, cells))
     seeds = list(dict.fromkeys(cell.place["seed"] for cell in cells))
     return Panel(
         place=dict(shared),
-        methods=list(dict.fromkeys(cell.method for cell in cells)),
+        methods=list(dict.fromkeys(map(row_of, cells))),
         columns=sorted(attacks, key=lambda attack: attack != NO_ATTACK),
         seeds=seeds,
         runs={at: {seed: own[seed] for seed in seeds if seed in own} for at, own in runs.items()},

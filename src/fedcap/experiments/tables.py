@@ -52,7 +52,8 @@ def accuracy_table(panel: Panel, figure: str = "tacc") -> Table:
     ]
     notes = [
         f"In percent of the honest clients' own test samples, in the last round: {_over(panel.seeds)}.",
-        *[_worst_note(worst.values())] * several,
+        *["Worst attack: the lowest mean over the attacks."] * several,
+        *_bound_notes(worst.values()),
         *_marks_notes(estimates.values()),
     ]
     columns = ["method", *_headings(panel), *["worst attack"] * several]
@@ -86,6 +87,7 @@ def clients_table(panel: Panel) -> Table:
         columns += [f"{name}, no attack"] * calm + [f"{name}, worst attack"] * bool(panel.attacks)
     rows: list[list[Value]] = []
     shown: list[Estimate | None] = []
+    worsts: list[Worst | None] = []
     for method in panel.methods:
         rows.append([method])
         for figure in figures:
@@ -93,12 +95,13 @@ def clients_table(panel: Panel) -> Table:
                 shown.append(panel.estimate(method, NO_ATTACK, figure))
                 rows[-1].append(_mean(shown[-1], seeds))
             if panel.attacks:
-                worst = panel.worst(method, figure)
+                worsts.append(worst := panel.worst(method, figure))
                 shown.append(None if worst is None else worst.estimate)
                 rows[-1].append(_worst(worst, seeds))
     notes = [
         "Accuracy of the honest client that fares worst, and the accuracy that nine of ten honest clients "
         f"reach: {_over(panel.seeds)}. The worst attack is each figure's own.",
+        *_bound_notes(worsts),
         *_marks_notes(shown),
     ]
     return Table(columns, rows, f"{panel.title}: the clients worst off", notes)
@@ -116,8 +119,9 @@ def detection_table(panel: Panel) -> Table | None:
     if not rows:
         return None
     notes = [
-        "In percent, means over the runs that are there. DAcc: clients rightly kept or removed. FPR: honest "
-        "clients removed. FNR: attackers not removed. Rounds to removal: of the attackers that were removed.",
+        "Means over the runs that are there; the first three in percent. DAcc: clients rightly kept or "
+        "removed. FPR: honest clients removed. FNR: attackers not removed. Rounds to removal: of those that "
+        "were.",
     ]
     return Table(["method", "attack", *DETECTION.values()], rows, f"{panel.title}: detection", notes)
 
@@ -182,16 +186,17 @@ def _fewer(found: Estimate | Difference, seeds: int) -> str:
     return f" ({len(found.seeds)} of {seeds})" if len(found.seeds) < seeds else ""
 
 
-def _worst_note(found: Iterable[Worst | None]) -> str:
+def _bound_notes(found: Iterable[Worst | None]) -> list[str]:
     bound = any(worst is not None and not worst.complete for worst in found)
-    missing = " ≤: at most that, since an attack is missing." if bound else ""
-    return f"Worst attack: the lowest mean over the attacks.{missing}"
+    return ["≤ at most that, since an attack is missing."] * bound
 
 
 def _p_note(panel: Panel) -> str:
     """Say what a star means, and if so few seeds cannot earn one."""
     seeds, family = len(panel.seeds), len(panel.columns)
-    note = f"A star: p < {SIGNIFICANT} by the sign-flip test, after Holm's correction for {family} columns."
+    if seeds == 1:
+        return "One seed has neither an interval nor a p-value."
+    note = f"A star: p < {SIGNIFICANT} by the sign-flip test, after Holm's correction over the line."
     if family * smallest_p(seeds) < SIGNIFICANT:
         return note
     return f"{note} With {plural(seeds, 'seed')} no p is below 2/{2**seeds}: too few for a star."

@@ -144,7 +144,7 @@ def draw_map(
                 text += "" if mean[1] is None else f"\n± {mean[1]:.1f}"
                 colour = "black" if mean[0] > 100 * LIGHT else "white"
             axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour, linespacing=0.95)
-    axes.set_xticks(range(len(columns)), columns, fontsize=8, **_turned(columns, 0.65, "left"))
+    axes.set_xticks(range(len(columns)), columns, fontsize=8, **_turned(columns, 0.9, "left"))
     axes.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False)
     axes.set_yticks(range(len(rows)), rows, fontsize=8, parse_math=False)
     axes.tick_params(length=0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 from fedcap.experiments.engines.base import Engine
 from fedcap.experiments.engines.local import LocalEngine
 from fedcap.registry import InputError, nearest
@@ -20,8 +18,9 @@ def make_engine(
     if name == "ray":
         if jobs is not None or nice:
             raise InputError("--jobs and --nice go with the local engine: a Ray cluster has its own slots")
-        engine: Engine = importlib.import_module("fedcap.experiments.engines.ray").RayEngine(address)
-        return engine
+        from fedcap.experiments.engines.ray import RayEngine
+
+        return RayEngine(address)
     if address is not None:
         raise InputError("--address goes with --engine ray")
     return LocalEngine(jobs, nice)
