@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DISTRIBUTION = {"sklearn": "scikit-learn", "PIL": "pillow"}
-OPTIONAL = {"flwr", "ray", "pandas", "pyarrow"}
+OPTIONAL = {"flwr", "ray", "optuna", "pandas", "pyarrow"}
 """What only some commands need; these say so where it is missing."""
 
 
