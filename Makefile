@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
+EXTRAS := $(VENV)/.extras
 
-.PHONY: demo test test-slow test-federation lint bench results clean
+.PHONY: demo test test-slow test-federation test-extras lint bench results clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
@@ -18,6 +19,9 @@ test-slow: $(INSTALLED)
 
 test-federation: $(INSTALLED)
 	$(BIN)/python -m pytest -m federation
+
+test-extras: $(EXTRAS)
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -38,6 +42,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(RIVALS): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,ray]'
+	touch $@
+
+$(EXTRAS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna]'
 	touch $@
 
 clean:

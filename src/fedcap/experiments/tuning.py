@@ -123,14 +123,14 @@ def tune(
     the largest value). Runs are kept in `out`, as a grid's are; with `retry`, those that failed before are
     tried again. Other settings are those of `Experiment`.
     """
-    if settings.pop("attack", None) not in (None, "none"):
-        raise InputError("options are chosen before any attack is seen: tune without an attack")
     numbers = sorted(set(axes.seeds(seeds)))
     if not numbers:
         raise InputError("give at least one seed")
     given = {"dataset": dataset, "method": method, **settings, "holdout": holdout}
     given = {key: value for key, value in given.items() if value is not None}
     experiment = Experiment(**given)
+    if experiment.adversary is not None:
+        raise InputError("options are chosen before any attack is seen: tune without an attack")
     given["method"] = dict(experiment.method)
     player = _Player(given, numbers, CellStore(out), engine or LocalEngine(), watching or _unwatched, retry)
     _search(search, trials)(player.checked(usual_space(experiment) if space is None else space), player)

@@ -85,8 +85,8 @@ class _Floor:
         """Start the board on this node, so that it lives as long as the grid does."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        here = NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=True)
-        return self._ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
+        here = NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
+        return self._ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(Board).remote()
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +139,11 @@ class _Floor:
     def _heed(self) -> None:
         """Pass on the words that were left on the board."""
         cells = {sent.cell.name: sent.cell for sent in self._sent.values()}
-        for name, event, facts in self._ray.get(self._board.take.remote()):
+        try:
+            words = self._ray.get(self._board.take.remote())
+        except self._ray.exceptions.RayError:  # the board is being started again; no result is on it
+            return
+        for name, event, facts in words:
             if event == "said":
                 self._say(*facts)
             elif name in cells:

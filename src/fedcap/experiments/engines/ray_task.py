@@ -1,6 +1,6 @@
 """What happens on a node of a Ray cluster: a task plays a cell, and hands back the small files of its run.
 
-Nothing here needs Ray, nor a disk that nodes share: the cell is played in scratch space of its node.
+No disk is shared: the cell is played in scratch space of its node.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fedcap.experiments.cells import Cell
@@ -20,6 +21,8 @@ from fedcap.files import write_aside
 from fedcap.records import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, Outcome, RunDirectory
 
 LOG = logging.getLogger("fedcap")
+PATIENCE = 10.0
+"""Seconds in which the board must answer."""
 FILES = (CONFIG, PROVENANCE, ROUNDS, CHECKPOINT, RESULT)
 """What is handed back of a run's directory, in the order in which it is written; the result comes last."""
 
@@ -46,18 +49,31 @@ class _Teller(logging.Handler):
     def __init__(self, board: Any, name: str) -> None:
         super().__init__(logging.WARNING)
         self._board, self._cell = board, name
+        self._last: Any = None
+
+    def tell(self, event: str, *facts: Any) -> None:
+        """Leave a word."""
+        self._last = self._board.leave.remote(self._cell, event, *facts)
+
+    def wait(self) -> None:
+        """Wait until the last word is on the board; without a board that answers, do not."""
+        if self._last is not None:
+            import ray
+
+            with suppress(ray.exceptions.RayError):
+                ray.get(self._last, timeout=PATIENCE)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass on what is to be said to the user."""
-        self._board.leave.remote(self._cell, "said", record.getMessage())
+        self.tell("said", record.getMessage())
 
     def started(self, cell: Cell) -> None:
         """Tell that the cell starts."""
-        self._board.leave.remote(self._cell, "started")
+        self.tell("started")
 
     def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
         """Tell of a round."""
-        self._board.leave.remote(self._cell, "progressed", round, accuracy)
+        self.tell("progressed", round, accuracy)
 
     def finished(self, cell: Cell, outcome: Outcome) -> None:
         """Do nothing: it is told once it is written down."""
@@ -81,6 +97,7 @@ def task(message: bytes, name: str, path: Sequence[str], keep_models: bool, boar
         return Failure(name, {}, f"its node cannot play it ({explained(error)})", traceback.format_exc())
     finally:
         LOG.removeHandler(teller)
+        teller.wait()
 
 
 def _played(cell: Cell, store: CellStore, teller: _Teller) -> Mapping[str, bytes] | Failure:

@@ -1,0 +1,58 @@
+"""What Ray costs: its start, a task that does nothing, and a grid's cells an hour beside the local engine.
+
+The cluster is one of this machine's cores. Its start is measured apart from the cells.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable
+
+from benchmarks import grid, report
+from fedcap.experiments.engines import make_engine
+from fedcap.experiments.engines.base import Quiet
+from fedcap.simulation import RayCluster, available_cores
+
+TASKS = 500
+
+
+def took(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def nothing() -> None:
+    """What a task does when only its cost is measured."""
+
+
+def costs(cluster: RayCluster, tasks: int = TASKS) -> dict[str, float]:
+    """Return the seconds of a first task, which starts a process, and the milliseconds of one among many."""
+    ray = cluster.ray
+    task = ray.remote(num_cpus=1)(nothing)
+    first = took(lambda: ray.get(task.remote()))
+    many = took(lambda: ray.get([task.remote() for _ in range(tasks)]))
+    return {"first task, s": first, "a task, ms": 1000 * many / tasks}
+
+
+def main() -> None:
+    if importlib.util.find_spec("ray") is None:
+        print("ray is not installed: pip install 'fedcap[ray]'", flush=True)
+        return
+    began = time.perf_counter()
+    with RayCluster() as cluster:
+        row: dict[str, object] = {"start, s": time.perf_counter() - began, **costs(cluster)}
+        engine, count = make_engine("ray"), len(grid.cells(0))
+        on_ray = grid.seconds(lambda cells, store: engine.run(cells, store, Quiet()), 0)
+        local = grid.seconds(grid.in_a_grid, grid.SEEDS)
+    row |= {
+        "cells": count,
+        "Ray, cells an hour": 3600 * count / on_ray,
+        "local, cells an hour": 3600 * count / local,
+        "times local": local / on_ray,
+    }
+    report.progress(row)
+    about = f"An empty task, over {TASKS} of them; and the cells of grid.md: digits, {grid.ROUNDS} rounds."
+    used = f"one in each of {available_cores()} worker processes"
+    report.write("ray", "What Ray costs on one machine", [row], used, about)
