@@ -17,7 +17,7 @@ test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
 test-federation: $(INSTALLED)
-	$(BIN)/python -m pytest -m federation
+	$(BIN)/python -m pytest -m federation -rs
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
