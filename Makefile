@@ -18,7 +18,7 @@ test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
 test-federation: $(INSTALLED)
-	$(BIN)/python -m pytest -m federation
+	$(BIN)/python -m pytest -m federation -rs
 
 test-extras: $(EXTRAS)
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -278,14 +278,6 @@ def zeros(order: Order) -> np.ndarray:
 
 def well_behaved(node: HostileNode, message: Any, order: Order) -> None:
     node.answer(message, Answer(order.nonce, order.round, zeros(order), 10))
-
-
-def serving(federation: Small) -> Iterator[Small]:
-    """Yield a federation, and end all its processes afterwards."""
-    try:
-        yield federation
-    finally:
-        federation.stop()
 
 
 def has_nginx() -> bool:
