@@ -99,7 +99,9 @@ def test_only_the_evaluation_of_the_old_last_round_is_more_than_a_long_run_has(
 
 
 # Extending writes provenance, config and rounds.jsonl, then a line and a checkpoint per round, the result.
-@pytest.mark.parametrize("write", range(1, 9))
+@pytest.mark.parametrize(
+    "write", [2, 5, *(pytest.param(write, marks=pytest.mark.slow) for write in (1, 3, 4, 6, 7, 8))]
+)
 def test_a_run_killed_while_it_is_extended_is_either_the_old_or_the_new_one(
     short: Path, long: Path, tmp_path: Path, write: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
