@@ -282,11 +282,12 @@ def test_a_site_killed_in_mid_round_keeps_the_state_of_before(
 
 
 def test_a_round_played_again_starts_from_the_state_before_it(tmp_path: Path) -> None:
-    site = make_site(tmp_path, "0", PLAN)
+    plan = plan_for("fedcap", rounds=6)
+    site = make_site(tmp_path, "0", plan)
     for number in (1, 1, 5, 5, 6, 6):
-        answers = [site.answer(order_for(PLAN, number)).update for _ in range(2)]
+        answers = [site.answer(order_for(plan, number)).update for _ in range(2)]
         assert np.array_equal(*answers)
-    states = site.desk(PLAN).states
+    states = site.desk(plan).states
     assert states.rounds() == [5, 6]
     assert states.before(1).kept == {}  # a federation from the start
     assert states.before(3).round == 5  # the server went back further than the site can

@@ -133,7 +133,7 @@ def test_clients_are_found_by_name_fingerprint_or_its_beginning(ledger: Ledger) 
     with pytest.raises(InputError, match="no client is called 'site-x': did you mean 'site-"):
         ledger.find("site-x")
     ledger.ask("aaaa-9", "site-z", "key")
-    with pytest.raises(InputError, match="2 clients begin with 'aaaa'"):
+    with pytest.raises(InputError, match="2 clients go by 'aaaa'"):
         ledger.find("aaaa")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from fedcap.federation.ledger import SERVER, Ledger, State
@@ -13,6 +13,8 @@ from fedcap.registry import InputError
 
 RISING = (State.ENROLLED, State.PROBATION)
 """Out of these a client becomes active by an upload that counts."""
+BY_HAND_EARLIER = 2
+"""By how many rounds at most the ledger has a removal by hand before the record of a round has it."""
 
 
 def note_round(
@@ -44,11 +46,24 @@ def note_round(
 
 
 def note_removals(ledger: Ledger, record: RoundRecord) -> None:
-    """Put those out of the ledger whom the server removed in a round, unless that is there already."""
-    entries = ledger.entries()
+    """Put those out of the ledger whom the server has just removed."""
     for client, reason in record.removed.items():
-        changes = entries[client].changes if client in entries else ()
-        known = [change.round for change in changes if change.state == State.REMOVED]
-        if reason.score != BY_HAND and record.round not in known:
+        if reason.score != BY_HAND:
             with suppress(InputError):  # the operator was faster, or took it out of the file
                 ledger.remove(client, reason.sentence, record.round, reason.value)
+
+
+def catch_up(ledger: Ledger, history: Sequence[RoundRecord], out: Iterable[str]) -> None:
+    """Put those out of the ledger who are out on the server, unless the ledger tells of it and more since.
+
+    It does not if the server was killed before it was told, or if the file is an older copy. Without this,
+    whoever is out would be taken for readmitted.
+    """
+    last = {client: (record.round, reason) for record in history for client, reason in record.removed.items()}
+    entries = ledger.entries()
+    for client in out:
+        if client in last and client in entries and entries[client].allowed:
+            number, reason = last[client]
+            told = [change.round for change in entries[client].changes if change.state == State.REMOVED]
+            if all(known is not None and known < number - BY_HAND_EARLIER for known in told):
+                ledger.remove(client, reason.sentence, number, reason.value)

@@ -156,11 +156,11 @@ class Audit:
         if cut := len(tail) - len(whole):
             file.truncate(size - cut)
         last = whole.rstrip(b"\n").rpartition(b"\n")[2]
-        found = _LINE.fullmatch(last)
-        if found is None:  # the first line, or a damaged one: `verify` tells
+        found, number = _LINE.fullmatch(last), _number(last)
+        if found is None or number is None:  # the first line, or a damaged one: `verify` tells
             file.seek(0)
             return file.read().count(b"\n"), hashlib.sha256(last).hexdigest() if last else FIRST, cut
-        return int(json.loads(last)["number"]), found[3].decode(), cut
+        return number, found[3].decode(), cut
 
     def events(self) -> Iterator[Event]:
         """Yield the events that can be read, in the order of the file."""

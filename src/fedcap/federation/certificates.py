@@ -33,14 +33,30 @@ def certificate_fingerprint(path: Path) -> str:
 
 
 def read_certificate(path: Path) -> x509.Certificate:
-    """Read a certificate in PEM format."""
+    """Read the one certificate of a file in PEM format."""
+    return _only(read_bytes(path), path)
+
+
+def only_certificate(text: str, where: Path) -> str:
+    """Return a certificate in PEM format and nothing else; refuse a text with none or with several.
+
+    People compare the fingerprint of one, while TLS would trust every one in the file.
+    """
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return _only(text.encode(), where).public_bytes(Encoding.PEM).decode()
+
+
+def _only(content: bytes, where: Path) -> x509.Certificate:
     from cryptography import x509
 
-    content = read_bytes(path)
     try:
-        return x509.load_pem_x509_certificate(content)
+        found = x509.load_pem_x509_certificates(content)
     except ValueError:
-        raise InputError(f"{path} is no certificate in PEM format") from None
+        raise InputError(f"{where} has no certificate in PEM format") from None
+    if len(found) != 1:
+        raise InputError(f"{where} has {len(found)} certificates, where one is trusted: do not use it")
+    return found[0]
 
 
 def make_authority(folder: Path, name: str) -> str:

@@ -19,7 +19,7 @@ from fedcap.federation import audit, certificates, front
 from fedcap.federation.building import Built
 from fedcap.federation.flower import bundle
 from fedcap.federation.flower.version import require_flower
-from fedcap.federation.identity import KEY, make_key
+from fedcap.federation.identity import KEY, fingerprint, public_key
 from fedcap.federation.ledger import ALLOWED
 from fedcap.federation.lock import is_held
 from fedcap.federation.operator import INVITATION, Invitation, Operator
@@ -68,6 +68,7 @@ def _all(looks: Looks) -> list[Check]:
 
 def _looks_of_operator(operator: Operator) -> Looks:
     yield "versions", _versions
+    yield "directory", lambda: _private(operator.directory)
     yield "certificate", lambda: _certificate(operator)
     yield "ports", lambda: _ports(operator)
     yield "nginx", lambda: _nginx(operator)
@@ -80,6 +81,7 @@ def _looks_of_operator(operator: Operator) -> Looks:
 
 def _looks_of_site(site: SiteDirectory) -> Looks:
     yield "versions", _versions
+    yield "directory", lambda: _private(site.directory)
     yield "key", lambda: _key(site)
     yield "certificate", lambda: _dates(site.authority)
     yield "server", lambda: _server(site)
@@ -95,6 +97,12 @@ def _versions() -> str:
 
     require_flower()
     return f"fedcap {__version__}, flwr {version('flwr')}"
+
+
+def _private(path: Path) -> str:
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise InputError(f"others on this machine may look into {path}: chmod 700 {path}")
+    return "for its owner alone"
 
 
 def _certificate(operator: Operator) -> str:
@@ -188,7 +196,7 @@ def _key(site: SiteDirectory) -> str:
         raise InputError(f"{path} is missing: bring it back from a backup, or enrol anew")
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise InputError(f"others may read {path}: chmod 600 {path}")
-    return f"fingerprint {make_key(site.directory)}"
+    return f"fingerprint {fingerprint(public_key(site.directory))}"
 
 
 def _server(site: SiteDirectory) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from fedcap.federation.accounts import note_removals, note_round
+from fedcap.federation.accounts import catch_up, note_round
 from fedcap.federation.books import Books
 from fedcap.federation.building import Built
 from fedcap.federation.collecting import Collected, collect, served
@@ -38,6 +39,9 @@ from fedcap.words import plural
 LOG = logging.getLogger("fedcap")
 MOST_HELLO = 30.0
 """How many seconds at most a site is waited for that need not work for its answer."""
+
+MOST_VAIN = 3
+"""How often that may happen until the server starts again: each time, everybody waits for the deadline."""
 
 
 class Conductor:
@@ -69,6 +73,8 @@ class Conductor:
         self.server = Server(method, self._built.weights, self._built.layout, plan.seed, plan.assumed)
         self._by_hand: dict[str, Reason] = {}
         """Who was removed by hand since the last round that counts."""
+        self._vain: Counter[str] = Counter()
+        """How often a newcomer wished for a model and then did not do its part."""
         self._notes: list[str] = []
         """What the record of the next round will say of the operator's decisions."""
 
@@ -77,8 +83,7 @@ class Conductor:
         self._directory.__enter__()
         try:
             self.history = self._books.open(self.server)
-            if self.history:  # killed between the checkpoint and the ledger
-                note_removals(self.ledger, self.history[-1])
+            catch_up(self.ledger, self.history, self.server.removed)
             event = "restarted" if self.history else "started"
             self.audit.write(event, round=len(self.history), by=SERVER, plan=self.plan.digest)
         except BaseException:
@@ -167,7 +172,9 @@ class Conductor:
         new = [
             client
             for client, entry in self._there().items()
-            if entry.state == State.ENROLLED and entry.customised < self.plan.customised
+            if entry.state == State.ENROLLED
+            and entry.customised < self.plan.customised
+            and self._vain[client] < MOST_VAIN
         ]
         greeted = self._collect("hello", dict.fromkeys(new, torch.empty(0, self.plan.weights)))
         wishing = {k for k, answer in greeted.answers.items() if answer.extra == WISHES}
@@ -175,6 +182,7 @@ class Conductor:
             try:
                 self.customise(client)
             except InputError as error:
+                self._vain[client] += 1
                 LOG.warning("%s", error)
         return wishing
 

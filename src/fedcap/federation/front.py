@@ -21,7 +21,8 @@ def write(operator: Operator) -> None:
     federation = operator.federation
     folder = operator.directory / "nginx"
     folder.mkdir(exist_ok=True, mode=0o700)
-    listen, files = str(federation.port), (operator.certificate, operator.key, operator.authority)
+    listen = f"[::]:{federation.port}" if ":" in federation.host else str(federation.port)
+    files = operator.certificate, operator.key, operator.authority
     text = Nginx(folder, listen, federation.link_port, *files).text()
     write_aside(operator.directory / CONFIGURATION, text)
 

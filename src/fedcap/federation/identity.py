@@ -150,10 +150,12 @@ def _openssh(private: Any) -> str:
 
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file that nobody but its owner may read, not even for a moment."""
-    with aside(path) as partial, open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    with aside(path) as partial:
+        partial.unlink(missing_ok=True)  # it may be somebody else's, or a link
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def read_bytes(path: Path) -> bytes:

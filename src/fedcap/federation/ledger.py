@@ -112,13 +112,17 @@ class Ledger:
         """Return the client with this name or fingerprint, or whose fingerprint begins with it."""
         entries = self.entries()
         wanted = who.strip().lower()
-        found = [entry for entry in entries.values() if wanted in (entry.client, entry.name.lower())]
-        if not found and len(wanted) >= 4:
-            found = [entry for entry in entries.values() if entry.client.startswith(wanted)]
+        if wanted in entries:  # whatever somebody else calls itself
+            return entries[wanted]
+        found = [
+            entry
+            for entry in entries.values()
+            if wanted == entry.name.lower() or (len(wanted) >= 4 and entry.client.startswith(wanted))
+        ]
         if len(found) == 1:
             return found[0]
         if found:
-            raise InputError(f"{len(found)} clients begin with {who!r}: give the whole fingerprint")
+            raise InputError(f"{len(found)} clients go by {bounded(who, 60)!r}: give the whole fingerprint")
         names = nearest(wanted, (entry.name for entry in entries.values()))
         raise InputError(f"no client is called {bounded(who, 60)!r}: {names}")
 

@@ -10,14 +10,20 @@ run/               the run, as `fedcap show` and `fedcap report` read it;  logs/
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedcap.federation.audit import AUDIT, Audit
-from fedcap.federation.certificates import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY
+from fedcap.federation.certificates import (
+    CA_CERTIFICATE,
+    SERVER_CERTIFICATE,
+    SERVER_KEY,
+    only_certificate,
+)
 from fedcap.federation.commented import commented
 from fedcap.federation.identity import read_bytes
 from fedcap.federation.ledger import LEDGER, Ledger
@@ -32,7 +38,17 @@ MOST_INVITATION = 1_000_000
 """How many bytes an invitation may have."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:-]+$", max_length=253)]
+
+
+def _no_port(host: str) -> str:
+    """Return a host; one with a colon must be an address, lest somebody has added the port."""
+    try:
+        return host if ":" not in host else str(ipaddress.IPv6Address(host))
+    except ValueError:
+        raise ValueError("a name or address is wanted, without the port") from None
+
+
+Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:-]+$", max_length=253), AfterValidator(_no_port)]
 
 
 class Federation(BaseModel):
@@ -170,4 +186,5 @@ class Invitation:
         server, certificate, plan = (content.get(key) for key in ("server", "certificate", "plan"))
         if not (isinstance(server, str) and isinstance(certificate, str) and isinstance(plan, dict)):
             raise InputError(f"{path} is no invitation: it has no server, certificate and plan")
+        certificate = only_certificate(certificate, path)
         return cls(server, certificate, Plan.of(plan, f"{path}, plan"))

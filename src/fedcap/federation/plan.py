@@ -34,7 +34,7 @@ class Plan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^\P{C}+$")]
     """What the federation is called."""
     model: str
     """The network: a name, or `module:function` that every site has."""

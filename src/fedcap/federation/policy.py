@@ -6,7 +6,6 @@ plan.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -91,7 +90,7 @@ def references(settings: Any) -> Iterator[str]:
     if isinstance(settings, Mapping):
         settings = settings.values()
     if isinstance(settings, str):
-        if re.search(r"\w:\w", settings):
+        if ":" in settings:
             yield settings
     elif isinstance(settings, Iterable):
         for part in settings:

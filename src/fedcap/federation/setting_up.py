@@ -20,7 +20,7 @@ from fedcap.registry import InputError
 
 def set_up_operator(directory: Path, federation: Federation, plan: Plan) -> str:
     """Write a new federation's directory; return the fingerprint by which sites know the server."""
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)  # it will hold the sites' updates
     write_aside(directory / PLAN, plan.text())
     write_aside(directory / FEDERATION, federation.text())
     return refresh(Operator(directory))

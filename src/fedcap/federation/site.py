@@ -91,6 +91,8 @@ class Site:
         objection = policy.objection(plan) or policy.objection_to(order)
         if objection is not None:
             raise Refusal(objection)
+        if order.round > plan.rounds:
+            raise Refusal(f"round {order.round}: the plan has {plan.rounds}")
         desk = self.desk(plan)
         samples = len(desk.data.local.train)
         if order.kind == "hello":

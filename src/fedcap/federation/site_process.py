@@ -9,7 +9,7 @@ from typing import Any
 from fedcap.federation.flower.door import opened
 from fedcap.federation.flower.node import Node
 from fedcap.federation.flower.version import require_flower
-from fedcap.federation.identity import KEY, make_key
+from fedcap.federation.identity import KEY, fingerprint, public_key
 from fedcap.federation.lock import held
 from fedcap.federation.messages import Answer, Arrays, Config, Malformed, Order
 from fedcap.federation.plan import SLACK
@@ -36,7 +36,7 @@ def run_site(
             f" {directory.directory}, and agree with --agree"
         )
     with held(directory.directory):
-        config, client = directory.config, make_key(directory.directory)
+        config, client = directory.config, fingerprint(public_key(directory.directory))
         site = make(directory, client)
         for plan in plans.values():
             site.desk(plan)

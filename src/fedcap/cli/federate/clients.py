@@ -37,7 +37,7 @@ def remove(
     reason: Annotated[str, typer.Option(help="Why; it is kept in the ledger and in the audit.")],
     as_json: AsJson = False,
 ) -> None:
-    """Put a client out for good, from the next round on; its key is no longer let in."""
+    """Put a client out for good, from the next round on: it is sent nothing until it is readmitted."""
     from fedcap.federation.ledger import OPERATOR
     from fedcap.federation.operator import Operator
     from fedcap.federation.overview import records

@@ -77,12 +77,14 @@ def approve(
     yes: Annotated[
         bool, typer.Option("--yes", help="The fingerprint was compared with the site's: do not ask.")
     ] = False,
+    reason: Annotated[str, typer.Option(help="Why; it is kept in the ledger and in the audit.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Take a site in, once its fingerprint was compared with the one that the site reads out.
 
     A running server lets it in within a few seconds.
     """
+    from fedcap.federation.audit import bounded
     from fedcap.federation.identity import Request
     from fedcap.federation.ledger import State
     from fedcap.federation.operator import Operator
@@ -111,7 +113,7 @@ def approve(
                 f"{entry.name} was not taken in: fedcap federate approve {directory} {entry.name}"
             )
     if fresh:
-        ledger.approve(entry.client)
+        ledger.approve(entry.client, reason=bounded(reason))
     entry = ledger.find(entry.client)
     if as_json:
         print_json({"client": entry.client, "name": entry.name, "state": entry.state, "new": fresh})

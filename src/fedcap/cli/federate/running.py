@@ -137,6 +137,7 @@ def customise(
         else:
             raise InputError(
                 f"no model came within {seconds:g} s: is the site connected, and was a round played?"
+                " Sites that take part in rounds are given none besides"
             )
     finally:
         opened.wish.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from fedcap.federation.flower.door import ask
 from fedcap.federation.flower.guard import AUTHORITY, CLIENT, SITE
 from fedcap.federation.flower.records import from_records, to_records
 from fedcap.federation.flower.sealing import unseal
-from fedcap.federation.messages import Answer, Arrays, Config
+from fedcap.federation.messages import Answer, Arrays, Config, Malformed
 
 app = ClientApp()
 
@@ -37,8 +37,10 @@ def answer(content: Any, seconds: float) -> tuple[Arrays, Config]:
         return ask(Path(os.environ[SITE]), arrays, order, seconds)
     except Exception as error:  # a node whose app raises is no good to anybody: say what it was
         nonce, number = config.get("nonce"), config.get("round")
-        said = " ".join(str(error).split()) or type(error).__name__
-        print(f"refused: {said}", flush=True)
+        print(f"refused: {error!r}", flush=True)
+        said = (
+            str(error) if isinstance(error, Malformed) else "something failed at this site: its log says what"
+        )
         refusal = Answer(
             nonce if isinstance(nonce, str) else "", number if type(number) is int else 0, refused=said
         )

@@ -27,6 +27,9 @@ KNOWN = "Public key already in use"
 READY = 60.0
 """Seconds that a SuperLink may take to start."""
 
+LINGERS = 10.0
+"""Seconds for which the one before may still be there after a kill."""
+
 
 class Away(Exception):
     """The SuperLink does not answer."""
@@ -44,6 +47,9 @@ class Link:
 
     def start(self) -> Child:
         """Start the SuperLink, and wait until it listens."""
+        free = time.monotonic() + LINGERS
+        while listening(self.port) and time.monotonic() < free:
+            time.sleep(0.2)
         if listening(self.port):
             raise InputError(
                 f"somebody listens on 127.0.0.1:{self.port} already: stop it, or choose another port"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ def unseal(arrays: Arrays, config: Mapping[str, Any], client: str, authority: by
     try:
         certificate = x509.load_pem_x509_certificate(str(whole[CERTIFICATE]).encode())
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+        if not certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc:
+            raise ValueError
         public: Any = certificate.public_key()
         public.verify(bytes.fromhex(seal), digest(arrays, whole), _algorithm())
     except Exception:  # whatever is wrong with a forged order

@@ -1,0 +1,246 @@
+"""What people, files and older copies may do to a federation without changing whom it trusts."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from federation_tools import federation, make_site, plan_for
+
+pytest.importorskip("flwr")
+
+from fedcap.federation import certificates, front, identity
+from fedcap.federation.audit import Audit, verify
+from fedcap.federation.checks import check_operator, check_site
+from fedcap.federation.flower import client_app
+from fedcap.federation.flower.sealing import Seal, unseal
+from fedcap.federation.ledger import Ledger, State
+from fedcap.federation.messages import Answer, Malformed, Order
+from fedcap.federation.operator import INVITATION, Federation, Invitation, Operator
+from fedcap.federation.overview import is_finished
+from fedcap.federation.plan import Plan
+from fedcap.federation.policy import Policy
+from fedcap.federation.setting_up import set_up_operator, set_up_site
+from fedcap.federation.site_config import SiteDirectory
+from fedcap.federation.site_process import run_site
+from fedcap.records import Named
+from fedcap.registry import InputError
+
+PLAN = plan_for("fedavg")
+
+
+def operator_in(folder: Path, host: str = "localhost") -> Operator:
+    set_up_operator(folder, Federation.of({"host": host}), PLAN)
+    return Operator(folder)
+
+
+def site_of(operator: Operator, folder: Path) -> SiteDirectory:
+    invitation = Invitation.read(operator.directory / INVITATION)
+    content = {"name": "oslo", "dataset": {"name": "digits"}, "client": "0"}
+    return set_up_site(folder, invitation, content).site
+
+
+def test_an_invitation_with_a_second_certificate_is_refused(tmp_path: Path) -> None:
+    path = operator_in(tmp_path / "op").directory / INVITATION
+    certificates.make_authority(tmp_path, "somebody in between")
+    theirs = (tmp_path / "ca.crt").read_text()
+    path.write_text(
+        path.read_text().replace("-----END CERTIFICATE-----\n", f"-----END CERTIFICATE-----\n{theirs}")
+    )
+    with pytest.raises(InputError, match="2 certificates, where one is trusted"):
+        Invitation.read(path)
+
+
+def test_of_an_invitations_certificate_nothing_but_the_certificate_is_kept(tmp_path: Path) -> None:
+    operator = operator_in(tmp_path / "op")
+    path = operator.directory / INVITATION
+    path.write_text(path.read_text().replace("-----BEGIN", 'server = \\"\\"\\"\n-----BEGIN', 1))
+    assert Invitation.read(path).certificate == operator.authority.read_text()
+
+
+def test_a_file_with_two_certificates_has_no_fingerprint(tmp_path: Path) -> None:
+    certificates.make_authority(tmp_path, "one")
+    path = tmp_path / "ca.crt"
+    path.write_text(2 * path.read_text())
+    with pytest.raises(InputError, match="2 certificates"):
+        certificates.certificate_fingerprint(path)
+
+
+@pytest.mark.parametrize("model", ["antigravity: x", "antigravity:", " antigravity : x", "a:b"])
+def test_whatever_would_be_imported_counts_as_code_of_ones_own(model: str) -> None:
+    assert "names code of one's own" in (Policy().objection(PLAN.model_copy(update={"model": model})) or "")
+    method = Named(name="fedcap", detector=[{"name": model}])
+    assert "names code of one's own" in (Policy().objection(PLAN.model_copy(update={"method": method})) or "")
+
+
+def test_a_site_does_not_work_beyond_the_rounds_that_it_agreed_to(tmp_path: Path) -> None:
+    site = make_site(tmp_path, "0", PLAN)
+    order = Order("hello", PLAN.rounds, "n" * 32, PLAN.digest)
+    assert site.answer(order).refused is None
+    for kind in ("hello", "request", "train", "customise"):
+        late = replace(order, kind=kind, round=PLAN.rounds + 1)
+        assert site.answer(late).refused == "round 4: the plan has 3"
+
+
+def test_who_calls_itself_by_anothers_fingerprint_is_not_taken_for_it(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.json", Audit(tmp_path / "audit.jsonl"))
+    ledger.ask("bern-aaaa", "honest", "key")
+    ledger.ask("cccc-dddd", "bern-aaaa", "key")
+    ledger.ask("eeee-ffff", "bern", "key")
+    assert ledger.find("BERN-aaaa").name == "honest"
+    with pytest.raises(InputError, match="2 clients go by 'bern': give the whole fingerprint"):
+        ledger.find("bern")
+
+
+def test_both_directories_are_for_their_owner_alone_and_check_tells_if_not(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        operator = operator_in(tmp_path / "op")
+        site = site_of(operator, tmp_path / "oslo")
+    finally:
+        os.umask(before)
+    for made, check in ((operator, check_operator), (site, check_site)):
+        assert stat.S_IMODE(made.directory.stat().st_mode) == 0o700
+        made.directory.chmod(0o750)
+        said = {one.what: one.said for one in check(made) if not one.well}  # type: ignore[operator]
+        assert said["directory"] == (
+            f"others on this machine may look into {made.directory}: chmod 700 {made.directory}"
+        )
+
+
+@pytest.mark.parametrize("planted", ["file", "link"])
+def test_a_secret_is_not_written_into_a_file_that_somebody_put_in_its_way(
+    tmp_path: Path, planted: str
+) -> None:
+    partial, theirs = tmp_path / f".key.{os.getpid()}.partial", tmp_path / "theirs"
+    theirs.write_text("x" * 50)
+    theirs.chmod(0o666)
+    if planted == "link":
+        partial.symlink_to(theirs)
+    else:
+        os.link(theirs, partial)
+    identity.write_secret(tmp_path / "key", b"secret")
+    assert (tmp_path / "key").read_bytes() == b"secret"
+    assert stat.S_IMODE((tmp_path / "key").lstat().st_mode) == 0o600
+    assert theirs.read_text() == "x" * 50
+
+
+def test_a_site_that_lost_its_key_does_not_start_under_another(tmp_path: Path) -> None:
+    site = site_of(operator_in(tmp_path / "op"), tmp_path / "oslo")
+    site.agree(PLAN)
+    (site.directory / "key").unlink()
+    with pytest.raises(InputError, match="cannot read"):
+        run_site(site, print, threading.Event())
+    assert not (site.directory / "key").exists()
+
+
+def test_an_older_copy_of_the_ledger_does_not_bring_the_removed_back(tmp_path: Path) -> None:
+    made = federation(tmp_path, {"name": "fedcap", "t_norm": 0.6}, rounds=4, assumed=0.2)
+    made.transport.ipm = frozenset({"3"})
+    copy = made.ledger.path.read_bytes()
+    with made.conductor() as conductor:
+        conductor.play()
+        made.ledger.remove("4", "left", 1, by="operator")
+        conductor.play()
+        conductor.play()
+    made.ledger.path.write_bytes(copy)
+    with made.conductor() as conductor:
+        assert {client: made.ledger.find(client).state for client in "34"} == dict.fromkeys(
+            "34", State.REMOVED
+        )
+        assert [change.round for change in made.ledger.find("3").changes][-1] == 1
+        assert conductor.play().participants == ["0", "1", "2"]
+
+
+def turned_round(order: Order, answer: Answer) -> Answer:
+    return replace(answer, update=-20 * answer.update) if order.kind == "train" else answer  # type: ignore[operator]
+
+
+def test_a_readmission_holds_over_a_restart_and_so_does_a_removal_after_it(tmp_path: Path) -> None:
+    made = federation(tmp_path, {"name": "fedcap", "t_norm": 0.6}, rounds=4, assumed=0.2)
+    made.transport.twists = {"3": turned_round}
+    with made.conductor() as conductor:
+        assert list(conductor.play().removed) == ["3"]
+    made.ledger.readmit("3", "a mistake", 1)
+    with made.conductor() as conductor:
+        assert made.ledger.find("3").allowed
+        record = conductor.play()
+        assert ("3" in record.participants, list(record.removed)) == (True, ["3"])
+        assert made.ledger.find("3").state == State.REMOVED
+
+
+def test_a_newcomer_that_wishes_and_then_is_silent_holds_nobody_up_for_long(tmp_path: Path) -> None:
+    made = federation(tmp_path, clients=("0", "1", "2"), rounds=9)
+    with made.conductor() as conductor:
+        conductor.play()
+        made.join("3")
+        made.transport.sites["3"].directory.wish.touch()
+        made.transport.twists = {"3": lambda order, answer: answer if order.kind == "hello" else None}
+        for _ in range(5):
+            conductor.welcome()
+        orders = [sent["3"].kind for sent in made.transport.sent if "3" in sent]
+    assert orders == ["hello", "request"] * 3
+    assert made.ledger.find("3").customised == 0
+
+
+def test_why_the_client_app_fails_stays_with_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> Any:
+        raise OSError(2, "No such file", str(tmp_path / "patients"))
+
+    monkeypatch.setattr(client_app, "from_records", fail)
+    answer = Answer.unpack(*client_app.answer(None, 1))
+    assert answer.refused == "something failed at this site: its log says what"
+
+
+def test_a_seal_with_a_certificate_that_has_ended_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates.make_authority(tmp_path, "trial")
+    monkeypatch.setattr(certificates, "SERVER_DAYS", 0.01)
+    certificates.make_certificate(tmp_path, ["localhost"])
+    arrays, config = Order("hello", 1, "n" * 32, "p").pack()
+    sealed = Seal(tmp_path / "server.key", tmp_path / "server.crt")(arrays, config, "me")
+    with pytest.raises(Malformed, match="seal"):
+        unseal(arrays, sealed, "me", (tmp_path / "ca.crt").read_bytes())
+
+
+def test_a_host_with_a_port_is_told_and_an_address_of_ipv6_is_listened_on(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="without the port"):
+        Federation.of({"host": "fl.example.org:9443"})
+    operator = operator_in(tmp_path / "op", "::1")
+    assert operator.federation.address == "[::1]:9443"
+    assert "listen [::]:9443 ssl;" in (operator.directory / front.CONFIGURATION).read_text()
+    assert certificates.problems(operator.certificates, operator.federation.hosts) == []
+
+
+def test_an_audit_whose_last_line_is_no_json_goes_on_and_tells(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit.jsonl")
+    audit.write("started", by="server")
+    text = audit.path.read_text()
+    audit.path.write_text(text.replace('"number": 1', '"number": ?'))
+    audit.write("stopped", by="server")
+    assert "line 1, was changed" in verify(audit.path)[0]
+
+
+@pytest.mark.parametrize("name", ["evil\x9b31m", "safe\u202etxt", "a\u200bb"])
+def test_a_plan_cannot_draw_on_the_screen_of_who_reads_it(name: str) -> None:
+    with pytest.raises(InputError, match="name"):
+        Plan.of({**PLAN.model_dump(), "name": name})
+    plan = PLAN.model_copy(update={"classes": (name, "b\x7f\n")})
+    text = plan.text()
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert tuple(tomllib.loads(text)["classes"]) == plan.classes
+
+
+def test_an_older_copy_of_the_run_is_not_finished_though_the_audit_was(tmp_path: Path) -> None:
+    operator = operator_in(tmp_path / "op")
+    operator.audit.write("finished", round=PLAN.rounds, by="server")
+    assert not is_finished(operator)
