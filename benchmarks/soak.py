@@ -2,7 +2,7 @@
 
 Sites are killed with all their processes and started again; now and then the ServerApp or the SuperLink is
 killed, which the server's command starts again. At the end, every round that was ever seen on disk is there
-as it was, there is one line per round, and the audit is whole. It takes about a quarter of an hour:
+as it was, there is one line per round, and the audit is whole. It takes about half an hour:
 
     python -m benchmarks.soak [ROUNDS [SEED]]
 """
