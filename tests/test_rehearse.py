@@ -7,18 +7,31 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from helpers import call
 
 pytest.importorskip("flwr")
 
 import fedcap
+from fedcap import data
+from fedcap.data import FederatedData
 from fedcap.federation import front
 from fedcap.federation.audit import verify
+from fedcap.federation.identity import make_key
 from fedcap.federation.operator import Operator
+from fedcap.federation.rehearsal import TIMES
+from fedcap.federation.site_config import SiteDirectory
+from fedcap.federation.site_state import StateFolder
+from fedcap.records import CHECKPOINT
+from fedcap.records.snapshot import unpack
+from fedcap.simulation import Simulation
+from fedcap.training import make_crew, single_thread
 
 
 def test_a_majority_must_be_honest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -47,6 +60,53 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
+def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) -> None:
+    """Play the same rounds in a simulation, and compare scores, the server's state and what sites keep."""
+    operator = Operator(folder / "operator")
+    plan, run = operator.plan, fedcap.read(operator.run)
+    sites = {make_key(folder / "sites" / name): SiteDirectory.open(folder / "sites" / name) for name in names}
+    clients = tuple(operator.ledger.entries())
+    first = sites[clients[0]].config
+
+    def dealt(experiment: fedcap.Experiment) -> FederatedData:
+        whole = data.deal(experiment.source, experiment.source.load(), first.seed)
+        rows = [whole.names.index(str(sites[client].config.client)) for client in clients]
+        return replace(
+            whole, names=clients, train=[whole.train[k] for k in rows], test=[whole.test[k] for k in rows]
+        )
+
+    with pytest.MonkeyPatch.context() as patch, make_crew(1) as crew, single_thread():
+        patch.setattr(fedcap.Experiment, "load_data", dealt)
+        settings: dict[str, Any] = {"dataset": dict(first.dataset), "method": dict(plan.method)}
+        attack = {"name": "sign-flipping", "scale": float(TIMES), "clients": [hostile]}
+        experiment = fedcap.Experiment(
+            **settings,
+            attack=attack,
+            model=plan.model,
+            training=plan.training,
+            seed=plan.seed,
+            rounds=plan.rounds,
+            assumed=plan.assumed,
+            workers=1,
+        )
+        simulation = Simulation(experiment, crew)
+        for record in run.rounds:
+            assert not record.refused
+            simulation.server.select = lambda *_, took_part=record.participants: took_part  # type: ignore[method-assign]
+            expected = simulation.play()
+            assert (record.participants, record.asked) == (expected.participants, expected.asked)
+            assert record.scores == expected.scores
+            assert record.removed == expected.removed
+    _, saved = unpack(operator.run / CHECKPOINT)
+    for name, tensor in simulation.server.tensors().items():
+        assert torch.equal(saved[f"server.{name}"], tensor), name
+    for client in set(clients) - {hostile}:
+        state = StateFolder(sites[client].state, plan).last()
+        assert state is not None
+        for name, tensor in simulation.store.get(client).items():
+            assert torch.equal(state.kept[name], tensor), (client, name)
+
+
 @pytest.mark.federation
 def test_a_rehearsal_finds_the_hostile_site_and_leaves_files_and_no_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -72,6 +132,7 @@ def test_a_rehearsal_finds_the_hostile_site_and_leaves_files_and_no_process(
     assert (len(run.rounds), list(run.removed)) == (3, [hostile["fingerprint"]])
     for name in ("site-1", "site-4"):
         assert verify(folder / "sites" / name / "audit.jsonl") == []
+    assert_the_simulations_bits(folder, [f"site-{number}" for number in range(1, 5)], hostile["fingerprint"])
     np.savez(tmp_path / "new.npz", x=np.zeros((2, 1, 8, 8), np.float32))
     code, out, _ = call(capsys, "predict", folder / "sites" / "site-1", tmp_path / "new.npz", "--json")
     assert (code, len(json.loads(out)["answers"])) == (0, 2)
