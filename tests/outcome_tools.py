@@ -7,6 +7,7 @@ from typing import Any
 from fedcap import Experiment
 from fedcap.experiments.cells import Cell
 from fedcap.records.outcome import Curve, Outcome
+from fedcap.simulation import COMPUTES
 
 _EXPERIMENT = Experiment()
 
@@ -16,7 +17,7 @@ def outcome(tacc: float, **more: Any) -> Outcome:
     made: dict[str, Any] = {
         "digest": "0123abcd",
         "settings": {},
-        "provenance": {},
+        "provenance": {"computes": COMPUTES},
         "tacc": tacc,
         "tacc_shared": tacc - 2,
         "tacc_personal": tacc,

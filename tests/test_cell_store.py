@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
 from fedcap.records import Outcome, RunDirectory, directory
 from fedcap.registry import InputError, RunError
+from fedcap.simulation import COMPUTES
 
 
 @pytest.fixture
@@ -64,6 +66,17 @@ def test_outcomes_are_found_by_name_and_by_key(cell: Cell, store: CellStore, tmp
     assert store.outcomes() == {cell.key: outcome}
     published = CellStore(tmp_path / "elsewhere", results=store.results)
     assert published.outcome(cell) == outcome
+    assert published.outcomes() == {cell.key: outcome}
+
+
+def test_outcomes_of_an_older_version_are_not_those_of_now(cell: Cell, store: CellStore) -> None:
+    play(cell, store, Notes())
+    outcome = store.outcome(cell)
+    assert outcome is not None
+    assert store.results is not None
+    older = replace(outcome, digest="f" * 64, provenance={**outcome.provenance, "computes": COMPUTES - 1})
+    (store.results / f"{'f' * 16}.json").write_text(older.to_json())
+    published = CellStore(store.root / "elsewhere", results=store.results)
     assert published.outcomes() == {cell.key: outcome}
 
 

@@ -36,6 +36,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--methods", "fedcapp"], "unknown method 'fedcapp': did you mean 'fedcap'"),
         (["--seeds", "1-x"], "seeds are whole numbers from 0, such as 0-4,7 (got '1-x')"),
         (["--axis", "lr"], "--axis lr: expected KEY=V1,V2, such as training.lr=0.1,0.05"),
+        (["--axis", "rounds=1", "--axis", "rounds=2"], "--axis rounds is given twice"),
         (["--axis", "lr=0.1"], "unknown setting 'lr': it is an option of the training, training.lr"),
         (["--seeds", "0", "--engine", "slurm"], "'slurm' is not one of 'local', 'ray'"),
         (["--seeds", "0", "--jobs", "0"], "a grid needs at least one job at a time (got 0)"),

@@ -66,6 +66,11 @@ def test_the_smaller_of_equals_is_chosen(search: Search):
     assert chosen == {"alpha": 5.0, "phi": 0.1, "lambda_": 0.1}
 
 
+def test_numbers_come_before_words_among_equals():
+    trials = [Trial({"limit": value}, [90.0]) for value in ("auto", 5.0, "none")]
+    assert [t.options["limit"] for t in sorted(trials, key=lambda trial: trial.rank)] == [5.0, "auto", "none"]
+
+
 def test_means_of_the_same_figures_are_equal_in_whatever_order_they_come():
     one, other = Trial({"alpha": 5.0}, [0.1, 0.2, 0.3]), Trial({"alpha": 2.0}, [0.3, 0.2, 0.1])
     assert min(one, other, key=lambda trial: trial.rank) is other

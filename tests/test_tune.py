@@ -144,3 +144,9 @@ def test_the_command_prints_trials_and_options_to_paste(tmp_path: Path, capsys: 
     assert found["score"] == max(trial["score"] for trial in found["trials"])
     code, _, error = call(capsys, *words, "--set", "seed=3")
     assert (code, error) == (2, "fedcap: give the seed as --seeds, not as a setting\n")
+
+
+def test_a_rule_that_is_tried_is_written_as_a_word(tmp_path: Path):
+    space = {"rule": ["mean", "trimmed-mean"]}
+    made = tune(**{**RUN, "method": "fedavg", "space": space, "out": tmp_path, "engine": Here()})
+    assert {line[0] for line in made.table().rows} == {"mean", "trimmed-mean(cut=half)"}

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap import choices
 from fedcap.cli.engines import Address, EngineName
 from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
 from fedcap.cli.plan import print_grid_plan
-from fedcap.cli.settings import Overrides, parse_setting
-from fedcap.registry import InputError, RunError
+from fedcap.cli.settings import Overrides, parse_lists, parse_setting
+from fedcap.registry import RunError
 from fedcap.words import plural
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def compare(
         common = overlay(common, parse_setting(setting))
     flags = {"methods": methods, "rules": rules, "attacks": attacks, "datasets": datasets, "seeds": seeds}
     varied: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
-    varied |= dict(map(_axis, axes or []))
+    varied |= parse_lists("--axis", axes or [], "KEY=V1,V2", "training.lr=0.1,0.05")
     with users_code():
         grid = Grid(axes=varied, **common) if file is None else Grid.read(file, varied, common)
         cells = grid.cells()
@@ -107,14 +106,6 @@ def compare(
     if plan.failed:
         tell_failures(plan, out)
         raise typer.Exit(FAILED)
-
-
-def _axis(text: str) -> tuple[str, list[Any]]:
-    """Return `training.lr=0.1,0.05` as a setting and its values."""
-    key, equals, values = text.partition("=")
-    if not equals or not all(key.split(".")) or not values.strip():
-        raise InputError(f"--axis {text}: expected KEY=V1,V2, such as training.lr=0.1,0.05")
-    return key.strip(), [choices.value(value) for value in choices.split(values)]
 
 
 def play_cells(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quiet: bool) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -25,3 +26,17 @@ def parse_setting(text: str) -> dict[str, Any]:
     for part in reversed(key.strip().split(".")):
         parsed = {part: parsed}
     return parsed  # type: ignore[no-any-return]
+
+
+def parse_lists(flag: str, texts: Iterable[str], form: str, example: str) -> dict[str, list[Any]]:
+    """Return each `key=v1,v2` that was given with a flag as a key and its values; no key may come twice."""
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        key = key.strip()
+        if not equals or not all(key.split(".")) or not values.strip():
+            raise InputError(f"{flag} {text}: expected {form}, such as {example}")
+        if key in found:
+            raise InputError(f"{flag} {key} is given twice: give its values in one, {key}=V1,V2")
+        found[key] = [choices.value(value) for value in choices.split(values)]
+    return found

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedcap import choices
 from fedcap.cli.engines import Address, EngineName
 from fedcap.cli.errors import Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
-from fedcap.cli.settings import Overrides, parse_setting
+from fedcap.cli.settings import Overrides, parse_lists, parse_setting
 from fedcap.registry import InputError
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def tune(
     try:
         with users_code():
             tuned = experiments.tune(
-                space=dict(map(_values, tries)) if tries else None,
+                space=parse_lists("--try", tries, "OPTION=V1,V2", "alpha=2,5,10") if tries else None,
                 seeds=seeds,
                 holdout=holdout,
                 search=search,
@@ -96,14 +95,6 @@ def tune(
         return
     print_table(tuned.table())
     typer.echo(f"\n{tuned.toml()}", nl=False)
-
-
-def _values(text: str) -> tuple[str, list[Any]]:
-    """Return `alpha=2,5,10` as an option and its values."""
-    option, equals, values = text.partition("=")
-    if not equals or not option.strip().isidentifier() or not values.strip():
-        raise InputError(f"--try {text}: expected OPTION=V1,V2, such as alpha=2,5,10")
-    return option.strip(), [choices.value(value) for value in choices.split(values)]
 
 
 def _facts(tuned: Tuned) -> dict[str, Any]:

@@ -107,11 +107,17 @@ class Comparison:
         write_aside(where / "tables.tex", self.latex())
         return [where / name for name in names]
 
-    def draw(self, folder: Path | str) -> list[Path]:
-        """Draw a map of methods × attacks for each panel, as PNG, PDF and SVG; return what was written."""
+    def draw(self, folder: Path | str, prefix: str = "map", ending: str = "") -> list[Path]:
+        """Draw a map of methods × attacks for each panel, as PNG, PDF and SVG, or with one ending alone.
+
+        Return what was written.
+        """
         where = Path(folder)
         where.mkdir(parents=True, exist_ok=True)
-        return [path for panel in self.panels for path in _draw_map(panel, self.figure, where)]
+        written: list[Path] = []
+        for panel in self.panels:
+            written += _draw_map(panel, self.figure, where / f"{map_name(panel, prefix)}{ending}")
+        return written
 
     def _tables(self, panel: Panel) -> list[Table]:
         made: list[Table | None] = [accuracy_table(panel, self.figure)]
@@ -143,7 +149,12 @@ class Comparison:
         ]
 
 
-def _draw_map(panel: Panel, figure: str, folder: Path) -> list[Path]:
+def map_name(panel: Panel, prefix: str = "map") -> str:
+    """Return what the picture of a panel is called."""
+    return re.sub(r"[^\w.]+", "-", f"{prefix}-{panel.title}")
+
+
+def _draw_map(panel: Panel, figure: str, path: Path) -> list[Path]:
     from fedcap.report.charts import draw_map
 
     lines = [[panel.estimate(method, attack, figure) for attack in panel.columns] for method in panel.methods]
@@ -151,7 +162,7 @@ def _draw_map(panel: Panel, figure: str, folder: Path) -> list[Path]:
         panel.methods,
         [heading(attack) for attack in panel.columns],
         [[None if one is None else (one.mean, one.half_width) for one in line] for line in lines],
-        folder / re.sub(r"[^\w.]+", "-", f"map-{panel.title}"),
+        path,
         f"{panel.title}: {FIGURES[figure]}, %",
         [["" if one is None else marks(one, len(one.seeds)) for one in line] for line in lines],
     )

@@ -62,7 +62,7 @@ class Grid:
     def read(cls, path: Path | str, axes: Mapping[str, Any], settings: Mapping[str, Any]) -> Grid:
         """Read a grid from a TOML file: settings as of one run, and a table `axes` of lists.
 
-        Axes and settings that are given here go over those of the file.
+        Axes and settings that are given here go over those of the file; a setting goes over its axis there.
         """
         found = read_toml(path)
         there = found.pop("axes", {})
@@ -70,7 +70,9 @@ class Grid:
             raise InputError(f"{path}: axes should be a table, [axes], of lists")
         for name in PLURALS.keys() & found.keys():
             raise InputError(f"{path}: {name} is an axis: write it under [axes]")
-        return cls(axes={**dict(flattened(there)), **axes}, **overlay(found, settings))
+        fixed = dict(flattened(settings)).keys()
+        varied = {name: values for name, values in flattened(there) if PLURALS.get(name, name) not in fixed}
+        return cls(axes={**varied, **axes}, **overlay(found, settings))
 
     def cells(self) -> list[Cell]:
         """Return the grid's cells; a mistake in any of them is an error."""
@@ -117,6 +119,8 @@ class Grid:
             known = {key for each in choices for key in choosing.options_of(thing, self._table(thing, each))}
             wanted = {_option(name).partition(".")[0] for name in self._axes if _owner(name) == thing != name}
             for option in sorted((wanted | self._options.get(thing, {}).keys()) - known):
+                if option == "rule" in self._axes:
+                    raise InputError("no method of this grid takes a rule: leave the rules out")
                 raise InputError(
                     f"no {thing} of this grid has an option {option!r}: {nearest(option, known)}"
                 )

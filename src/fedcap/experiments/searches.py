@@ -38,8 +38,8 @@ class Trial:
     @property
     def rank(self) -> tuple[Any, ...]:
         """What trials are sorted by, the best first: among equals, smaller options come first."""
-        values = self.options.values()
-        return bool(self.problem), -self.score, [v if isinstance(v, int | float) else str(v) for v in values]
+        order = [(0, v) if isinstance(v, int | float) else (1, str(v)) for v in self.options.values()]
+        return bool(self.problem), -self.score, order
 
 
 Play = Callable[[Sequence[Options]], Sequence[Trial]]

@@ -24,6 +24,7 @@ from fedcap.experiments.cells import Cell
 from fedcap.files import write_aside
 from fedcap.records import CHECKPOINT, RESULT, Outcome, read
 from fedcap.registry import InputError
+from fedcap.simulation import COMPUTES
 
 OUTCOME = "outcome.json"
 
@@ -78,8 +79,13 @@ class CellStore:
         return found if found is not None and found.digest.startswith(cell.name) else None
 
     def outcomes(self) -> Mapping[str, Outcome]:
-        """Return the outcomes of all finished cells, whatever grid they are of, by their `key`."""
-        return {outcome.key: outcome for outcome in self._all()}
+        """Return the outcomes of all finished cells, whatever grid they are of, by their `key`.
+
+        Those that an older version came to, which computed something else, are left out: they would be played
+        again. Of equal settings a run's outcome goes before that in `results`.
+        """
+        current = (found for found in self._all() if found.provenance.get("computes") == COMPUTES)
+        return {outcome.key: outcome for outcome in current}
 
     def _all(self) -> Iterator[Outcome]:
         for path in sorted(self.results.glob("*.json")) if self.results is not None else ():

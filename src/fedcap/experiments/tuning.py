@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedcap.choices import spelling
 from fedcap.experiments import axes
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Engine, Quiet, Watcher
@@ -99,7 +100,7 @@ class Tuned:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else spelling(value)
 
 
 def tune(

@@ -3,11 +3,13 @@
 from fedcap.simulation.experiment import Experiment, load_experiment
 from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.reading import Run, read
+from fedcap.simulation.setup import COMPUTES
 from fedcap.training import Crew, available_cores, make_crew
 from fedcap.training.crew.carrying import NotPortableError, carried
 from fedcap.training.crew.cluster import RayCluster, ray_module
 
 __all__ = [
+    "COMPUTES",
     "Crew",
     "Experiment",
     "NotPortableError",

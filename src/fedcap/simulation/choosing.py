@@ -15,6 +15,7 @@ from fedcap import aggregators, attacks, data, methods
 from fedcap.choices import spelling
 from fedcap.records import overlay
 from fedcap.registry import GIVEN, InputError, Registry, as_table
+from fedcap.simulation.presets import PRESETS
 
 NO_ATTACK = "none"
 UNLESS_GIVEN = {"dataset": "digits", "method": "fedcap", "attack": NO_ATTACK}
@@ -46,7 +47,10 @@ def table_of(kind: str, choice: Any) -> dict[str, Any]:
 
 
 def label_of(kind: str, table: Mapping[str, Any]) -> str:
-    """Return the word for a choice, without what is as usual: `fedavg`, `bucketing(median)`, `patients`."""
+    """Return the word for a choice, without what is as usual: `fedavg`, `bucketing(median)`, `patients`.
+
+    What is usual of an option may depend on the data set: such an option is always in the word.
+    """
     if GIVEN in table:
         return type(table[GIVEN]).__name__
     shown = dict(table)
@@ -56,6 +60,9 @@ def label_of(kind: str, table: Mapping[str, Any]) -> str:
             shown["name"] = Path(shown.pop("path")).stem
         return spelling(shown)
     usual = {} if table["name"] == NO_ATTACK else _defaults(kind, table["name"])
+    if kind == "method":
+        preset = {option for methods in PRESETS.values() for option in methods.get(table["name"], {})}
+        usual = {option: value for option, value in usual.items() if option not in preset}
     inner = {"rule": shown.pop("rule", usual["rule"])} if kind == "rule" and "rule" in usual else {}
     return spelling({key: value for key, value in shown.items() if value != usual.get(key)} | inner)
 

@@ -80,7 +80,7 @@ def _one_setting() -> str:
         method = resolved(Entry(dataset, "", "", {"name": "fedcap"}, "none"))["method"]
         rows.append([dataset, *(f"{method[option]:g}" for option in ("alpha", "phi", "lambda_", "t_norm"))])
     made = Table(("data set", "alpha", "phi", "lambda", "t_norm"), rows)
-    said = "The one setting of each data set; `fedcap tune` chooses it without attack and without test data:"
+    said = "The one setting of each data set: the paper's without attack. `fedcap tune` chooses another."
     return f"{said}\n\n{made.markdown()}"
 
 

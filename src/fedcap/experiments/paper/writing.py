@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcap.experiments.comparison import Comparison
+from fedcap.experiments.comparison import Comparison, map_name
 from fedcap.experiments.packing import unpack
-from fedcap.experiments.panel import Panel
 from fedcap.experiments.paper.items import items
 from fedcap.experiments.paper.page import FIGURES, results_page
 from fedcap.experiments.paper.pictures import pictures
@@ -49,7 +48,7 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
         for name, draw in pictures(item, compare(item, recorded)).items():
             written += draw(docs / FIGURES / f"{name}.png")
     if (results / HEADLINE).exists():
-        written += _draw_headline(Comparison.of(unpack(results / HEADLINE)), docs / FIGURES)
+        written += Comparison.of(unpack(results / HEADLINE)).draw(docs / FIGURES, "headline", ".png")
     for name, text in pages(results).items():
         write_aside(docs / name, text)
         written.append(docs / name)
@@ -62,24 +61,5 @@ def _headline(path: Path) -> str:
         return ""
     compared = Comparison.of(unpack(path))
     head = HEADLINE_HEAD.format(runs=plural(len(compared.found), "run"))
-    shown = [f"![{panel.title}]({FIGURES}/{_map_name(panel)}.png)" for panel in compared.panels]
+    shown = [f"![{panel.title}]({FIGURES}/{map_name(panel, 'headline')}.png)" for panel in compared.panels]
     return "\n\n".join([head, *shown, *(table.markdown() for table in compared.tables())])
-
-
-def _draw_headline(compared: Comparison, folder: Path) -> list[Path]:
-    """Draw a map of methods by attacks for each panel of the grid."""
-    from fedcap.report.charts import draw_map
-
-    written: list[Path] = []
-    for panel in compared.panels:
-        means = [[panel.estimate(method, attack) for attack in panel.columns] for method in panel.methods]
-        values = [[(mean.mean, mean.half_width) if mean else None for mean in line] for line in means]
-        marks = [["†" if mean and mean.diverged else "" for mean in line] for line in means]
-        columns = ["no attack" if attack == "none" else attack for attack in panel.columns]
-        path = folder / f"{_map_name(panel)}.png"
-        written += draw_map(panel.methods, columns, values, path, f"Accuracy on {panel.title}, %", marks)
-    return written
-
-
-def _map_name(panel: Panel) -> str:
-    return f"headline-{panel.title.replace(', ', '-').replace(' ', '-')}"
