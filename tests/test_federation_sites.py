@@ -51,6 +51,7 @@ def test_a_plan_survives_its_file_and_another_plan_has_another_digest(tmp_path: 
         ({"assumed": 0.5}, "the plan: assumed should be less than 0.5 (got 0.5)"),
         ({"surprise": 1}, "the plan: surprise"),
         ({"name": "two\nlines"}, "the plan: name"),
+        ({"deadline": 1e9}, "the plan: deadline should be less than or equal to 86400"),
     ],
 )
 def test_a_plan_with_a_mistake_is_told_in_a_line(change: dict[str, Any], said: str) -> None:
@@ -103,12 +104,20 @@ def test_what_is_no_answer_is_malformed_and_nothing_else(arrays: Any, config: An
 # --- What a site agrees to
 
 
+def test_without_a_policy_a_site_agrees_to_nothing(tmp_path: Path) -> None:
+    site = make_site(tmp_path, "0", PLAN)
+    (site.directory.directory / "policy.toml").unlink()
+    assert site.answer(order_for(PLAN)).refused == "something failed at this site: its own audit says what"
+    event = list(site.directory.audit.events())[-1]
+    assert event.reason == "there is no policy.toml: without it the site agrees to nothing"
+
+
 def test_a_policy_survives_its_file(tmp_path: Path) -> None:
     policy = Policy(methods=("fedcap", "ditto"), code=("mine:Net",), epochs=3, accuracy=False)
     (tmp_path / "policy.toml").write_text(policy.text())
     assert Policy.read(tmp_path / "policy.toml") == policy
     (tmp_path / "usual.toml").write_text(Policy().text())
-    assert Policy.read(tmp_path / "usual.toml") == Policy() == Policy.read(tmp_path / "none.toml")
+    assert Policy.read(tmp_path / "usual.toml") == Policy()
     (tmp_path / "wrong.toml").write_text("epochs = -1")
     with pytest.raises(fedcap.InputError, match=r"wrong.toml: epochs should be .* \(got -1\)"):
         Policy.read(tmp_path / "wrong.toml")

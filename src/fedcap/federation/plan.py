@@ -54,8 +54,8 @@ class Plan(BaseModel):
     """The share of the participants that the server assumes to be malicious; some rules need a number."""
     least: Size = 2
     """A round with fewer answers than this counts for nothing, and is played again."""
-    deadline: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0
-    """How many seconds a site has for its answer."""
+    deadline: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 600.0
+    """How many seconds a site has for its answer, a day at most."""
     customised: Annotated[int, Field(ge=0)] = 1
     """How many models a site may be given that it does not take part in rounds for; each tells it something
     about the sites most like it."""

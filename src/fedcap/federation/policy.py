@@ -44,9 +44,9 @@ class Policy(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a policy; without a file, the usual one holds."""
+        """Read a policy; without a file the site agrees to nothing."""
         if not path.exists():
-            return cls()
+            raise InputError(f"there is no {path.name}: without it the site agrees to nothing")
         try:
             return cls.model_validate(read_toml(path))
         except ValidationError as error:
