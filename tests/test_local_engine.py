@@ -101,7 +101,10 @@ def test_engines_by_name() -> None:
 
 
 def start(out: Path, *flags: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "fedcap", "compare", *AXES, "--out", str(out), *flags]
+    # A shell may have told us to ignore Ctrl-C.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{listen}; from fedcap.__main__ import main; main()"
+    command = [sys.executable, "-c", program, "compare", *AXES, "--out", str(out), *flags]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
