@@ -320,6 +320,7 @@ def test_a_kill_at_any_write_loses_no_round_that_counts(
         assert states2 == states, write
         assert all(torch.equal(tensors2[name], tensor) for name, tensor in tensors.items()), write
         assert verify(made.audit.path) == [], write
+        assert [event.round for event in made.events("round")] == [1, 2], write
         assert fedcap.read(made.run).result.rounds == 2
     assert write > 15
 

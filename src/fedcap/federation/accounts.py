@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from fedcap.federation.audit import Audit
 from fedcap.federation.ledger import SERVER, Ledger, State
 from fedcap.methods.rounds import Closing
 from fedcap.methods.server import BY_HAND
@@ -34,15 +35,19 @@ def note_round(
                 ledger.suspect(client, number, reason.value, reason.sentence)
             elif client not in {**record.refused, **record.removed} and states.get(client) in RISING:
                 ledger.activate(client, number)
+    _tell(ledger.audit, record, weights)
+
+
+def _tell(audit: Audit, record: RoundRecord, weights: Mapping[str, float] | None = None) -> None:
+    """Write to the audit what was refused and bounded in a round, and at last that it counts."""
+    number = record.round
     for client, why in record.refused.items():
-        ledger.audit.write("refused", client=client, round=number, by=SERVER, reason=why)
+        audit.write("refused", client=client, round=number, by=SERVER, reason=why)
     for client, why in record.bounded.items():
-        ledger.audit.write("bounded", client=client, round=number, by=SERVER, reason=why)
+        audit.write("bounded", client=client, round=number, by=SERVER, reason=why)
     accuracy = None if record.accuracy is None else round(record.accuracy.best, 1)
     took_part = list(record.participants)
-    ledger.audit.write(
-        "round", round=number, by=SERVER, participants=took_part, accuracy=accuracy, weights=weights
-    )
+    audit.write("round", round=number, by=SERVER, participants=took_part, accuracy=accuracy, weights=weights)
 
 
 def note_removals(ledger: Ledger, record: RoundRecord) -> None:
@@ -57,7 +62,7 @@ def catch_up(ledger: Ledger, history: Sequence[RoundRecord], out: Iterable[str])
     """Put those out of the ledger who are out on the server, unless the ledger tells of it and more since.
 
     It does not if the server was killed before it was told, or if the file is an older copy. Without this,
-    whoever is out would be taken for readmitted.
+    whoever is out would be taken for readmitted. The audit is told of the last round, if it was not.
     """
     last = {client: (record.round, reason) for record in history for client, reason in record.removed.items()}
     entries = ledger.entries()
@@ -67,3 +72,6 @@ def catch_up(ledger: Ledger, history: Sequence[RoundRecord], out: Iterable[str])
             told = [change.round for change in entries[client].changes if change.state == State.REMOVED]
             if all(known is not None and known < number - BY_HAND_EARLIER for known in told):
                 ledger.remove(client, reason.sentence, number, reason.value)
+    told_rounds = {event.round for event in ledger.audit.events() if event.event == "round"}
+    if history and history[-1].round not in told_rounds:
+        _tell(ledger.audit, history[-1])
