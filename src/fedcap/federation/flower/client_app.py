@@ -37,10 +37,9 @@ def answer(content: Any, seconds: float) -> tuple[Arrays, Config]:
         return ask(Path(os.environ[SITE]), arrays, order, seconds)
     except Exception as error:  # a node whose app raises is no good to anybody: say what it was
         nonce, number = config.get("nonce"), config.get("round")
-        print(f"refused: {error!r}", flush=True)
-        said = (
-            str(error) if isinstance(error, Malformed) else "something failed at this site: its log says what"
-        )
+        known = isinstance(error, Malformed)
+        print(f"refused: {error if known else repr(error)}", flush=True)
+        said = str(error) if known else "something failed at this site: its log says what"
         refusal = Answer(
             nonce if isinstance(nonce, str) else "", number if type(number) is int else 0, refused=said
         )
