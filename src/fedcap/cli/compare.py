@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.engines import Address, EngineName
+from fedcap.cli.engines import Address, DryRun, EngineName, Jobs, Nice, Retry
 from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
 from fedcap.cli.plan import print_grid_plan
@@ -49,15 +49,13 @@ def compare(
     out: Annotated[Path, typer.Option(help="Where runs and tables are kept.")] = Path("fedcap-grid"),
     engine: EngineName = "local",
     address: Address = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at once. [default: one per core]")] = None,
-    nice: Annotated[bool, typer.Option("--nice", help="Leave the cores to others that want them.")] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Try runs again that failed before.")] = False,
+    jobs: Jobs = None,
+    nice: Nice = False,
+    retry: Retry = False,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the models of finished runs.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would run and how long it may take, and stop.")
-    ] = False,
+    dry_run: DryRun = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from fedcap.cli import paper_pages
 from fedcap.cli.app import App
-from fedcap.cli.engines import Address, EngineName
+from fedcap.cli.engines import Address, DryRun, EngineName, Jobs, Nice, Retry
 from fedcap.cli.errors import FAILED
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table
 from fedcap.cli.paper_pages import RESULTS, RUNS, Out, Results
@@ -93,12 +93,10 @@ def run(
     ] = None,
     engine: EngineName = "local",
     address: Address = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at once. [default: one per core]")] = None,
-    nice: Annotated[bool, typer.Option("--nice", help="Leave the cores to others that want them.")] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Try runs again that failed before.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would run and how long it may take, and stop.")
-    ] = False,
+    jobs: Jobs = None,
+    nice: Nice = False,
+    retry: Retry = False,
+    dry_run: DryRun = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:

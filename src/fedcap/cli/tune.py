@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedcap.cli.engines import Address, EngineName
+from fedcap.cli.engines import Address, EngineName, Jobs, Nice, Retry
 from fedcap.cli.errors import Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
 from fedcap.cli.settings import Overrides, parse_lists, parse_setting
@@ -49,9 +49,9 @@ def tune(
     ),
     engine: EngineName = "local",
     address: Address = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at once. [default: one per core]")] = None,
-    nice: Annotated[bool, typer.Option("--nice", help="Leave the cores to others that want them.")] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Try runs again that failed before.")] = False,
+    jobs: Jobs = None,
+    nice: Nice = False,
+    retry: Retry = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,9 +12,10 @@ from fedcap.cli.federate.app import EitherDirectory, OperatorDirectory, is_opera
 from fedcap.cli.output import AsJson, print_json, print_table
 
 if TYPE_CHECKING:
-    from fedcap.federation.ledger import Entry
+    from fedcap.federation.ledger import Entry, Ledger
 
 Who = Annotated[str, typer.Argument(metavar="CLIENT", help="Its name, its fingerprint, or how that begins.")]
+Why = Annotated[str, typer.Option(help="Why; it is kept in the ledger and in the audit.")]
 
 
 def clients(directory: OperatorDirectory, as_json: AsJson = False) -> None:
@@ -34,36 +36,36 @@ def clients(directory: OperatorDirectory, as_json: AsJson = False) -> None:
 def remove(
     directory: OperatorDirectory,
     client: Who,
-    reason: Annotated[str, typer.Option(help="Why; it is kept in the ledger and in the audit.")],
+    reason: Why,
     as_json: AsJson = False,
 ) -> None:
     """Put a client out for good, from the next round on: it is sent nothing until it is readmitted."""
     from fedcap.federation.ledger import OPERATOR
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import records
 
-    operator = Operator.open(directory)
-    ledger = operator.ledger
-    entry = ledger.find(client)
-    ledger.remove(entry.client, reason, len(records(operator)), by=OPERATOR)
-    _tell(ledger.find(entry.client), "is out, from the next round on", as_json)
+    ledger, found, number = _found(directory, client)
+    ledger.remove(found, reason, number, by=OPERATOR)
+    _tell(ledger.find(found), "is out, from the next round on", as_json)
 
 
 def readmit(
     directory: OperatorDirectory,
     client: Who,
-    reason: Annotated[str, typer.Option(help="Why; it is kept in the ledger and in the audit.")],
+    reason: Why,
     as_json: AsJson = False,
 ) -> None:
     """Take a removed client back; it comes as a newcomer, from the next round on."""
+    ledger, found, number = _found(directory, client)
+    ledger.readmit(found, reason, number)
+    _tell(ledger.find(found), "may take part again, as a newcomer, from the next round on", as_json)
+
+
+def _found(directory: Path, client: str) -> tuple[Ledger, str, int]:
+    """Return the operator's ledger, the client that is meant, and the number of rounds so far."""
     from fedcap.federation.operator import Operator
     from fedcap.federation.overview import records
 
     operator = Operator.open(directory)
-    ledger = operator.ledger
-    entry = ledger.find(client)
-    ledger.readmit(entry.client, reason, len(records(operator)))
-    _tell(ledger.find(entry.client), "may take part again, as a newcomer, from the next round on", as_json)
+    return operator.ledger, operator.ledger.find(client).client, len(records(operator))
 
 
 def _tell(entry: Entry, what: str, as_json: bool) -> None:

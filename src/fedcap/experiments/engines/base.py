@@ -7,7 +7,7 @@ import logging
 import time
 import traceback
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.store import CellStore
@@ -52,6 +52,29 @@ class Quiet:
     def failed(self, cell: Cell, why: str) -> None:
         """Say which cell failed, and why."""
         logging.getLogger("fedcap").warning("%s failed: %s", cell, why)
+
+
+class Teller(logging.Handler):
+    """A watcher in the process that plays a cell: passes on how far it is, and what is to be said."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def tell(self, event: str, *facts: Any) -> None:
+        """Pass on an event, to whoever has the grid."""
+        raise NotImplementedError
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass on what is to be said to the user."""
+        self.tell("said", record.getMessage())
+
+    def started(self, cell: Cell) -> None:
+        """Tell that the cell starts."""
+        self.tell("started")
+
+    def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
+        """Tell of a round."""
+        self.tell("progressed", round, accuracy)
 
 
 class Engine(Protocol):

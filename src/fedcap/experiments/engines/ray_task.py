@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines.base import explained, play
+from fedcap.experiments.engines.base import Teller, explained, play
 from fedcap.experiments.store import CellStore, Failure
 from fedcap.files import write_aside
 from fedcap.records import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, Outcome, RunDirectory
@@ -43,11 +43,11 @@ class Board:
         return words
 
 
-class _Teller(logging.Handler):
-    """The watcher of a cell on its node: leaves word on the board, of warnings too."""
+class _Teller(Teller):
+    """Leaves word of a cell on the board."""
 
     def __init__(self, board: Any, name: str) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__()
         self._board, self._cell = board, name
         self._last: Any = None
 
@@ -62,18 +62,6 @@ class _Teller(logging.Handler):
 
             with suppress(ray.exceptions.RayError):
                 ray.get(self._last, timeout=PATIENCE)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Pass on what is to be said to the user."""
-        self.tell("said", record.getMessage())
-
-    def started(self, cell: Cell) -> None:
-        """Tell that the cell starts."""
-        self.tell("started")
-
-    def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
-        """Tell of a round."""
-        self.tell("progressed", round, accuracy)
 
     def finished(self, cell: Cell, outcome: Outcome) -> None:
         """Do nothing: it is told once it is written down."""

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines.base import play
+from fedcap.experiments.engines.base import Teller, play
 from fedcap.experiments.engines.local import Opening
 from fedcap.records import Outcome
 from fedcap.registry import RunError
@@ -25,29 +25,17 @@ from fedcap.registry import RunError
 NICENESS = 19
 
 
-class _Teller(logging.Handler):
-    """The watcher that tells everything through the pipe, warnings included."""
+class _Teller(Teller):
+    """Tells everything through the pipe."""
 
     def __init__(self, pipe: Connection) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__()
         self._pipe = pipe
 
-    def tell(self, *message: Any) -> None:
+    def tell(self, event: str, *facts: Any) -> None:
         """Send a message; if nobody is there any more, this process is about to end."""
         with suppress(ConnectionError):
-            self._pipe.send(message)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Pass on what is to be said to the user."""
-        self.tell("said", record.getMessage())
-
-    def started(self, cell: Cell) -> None:
-        """Tell that the cell starts."""
-        self.tell("started")
-
-    def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
-        """Tell of a round."""
-        self.tell("progressed", round, accuracy)
+            self._pipe.send((event, *facts))
 
     def finished(self, cell: Cell, outcome: Outcome) -> None:
         """Tell the outcome."""

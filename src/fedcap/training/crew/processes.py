@@ -20,16 +20,12 @@ from fedcap.children import Child
 from fedcap.state import Tensors
 from fedcap.training.bench import Bench, Job, Performed
 from fedcap.training.client import LocalData
-from fedcap.training.crew.base import Crew, Outcome, WorkerError
-from fedcap.training.crew.carrying import portable
+from fedcap.training.crew.base import Outcome, WorkerError
 from fedcap.training.crew.messages import Buffers, Failure, Matrices, Opening, Order
 from fedcap.training.crew.packing import Packing
+from fedcap.training.crew.remote import DEATHS_FORGIVEN, RemoteCrew
 from fedcap.training.crew.sharing import Memory
-from fedcap.training.crew.solo import SoloCrew
 from fedcap.training.crew.watching import Watch
-
-DEATHS_FORGIVEN = 2
-"""A job that has killed more workers than this is given up."""
 
 
 class Worker(Child):
@@ -41,10 +37,11 @@ class Worker(Child):
         """The job that it is doing."""
 
 
-class ProcessCrew(Crew):
+class ProcessCrew(RemoteCrew):
     """Does the jobs in worker processes, each with one thread."""
 
     def __init__(self, workers: int) -> None:
+        super().__init__()
         self._count = workers
         self._workers: list[Worker] = []
         self._sample_memory = Memory()
@@ -53,37 +50,20 @@ class ProcessCrew(Crew):
         self._buffers: Buffers | None = None
         self._matrices: Matrices | None = None
         self._size = 0
-        self._alone: SoloCrew | None = None
-        """Does the jobs of a bench that cannot go to the workers."""
 
     def open(self, bench: Bench, data: Mapping[str, LocalData]) -> None:
-        """Send the bench to every worker; all samples are copied into shared memory, once.
-
-        There are never more workers than clients.
-        """
+        """Free the memory of an earlier bench, and get ready for this one."""
         self._release()
-        self._alone = None
-        plain = portable(bench)
-        if plain is None:
-            self._alone = SoloCrew()
-            self._alone.open(bench, data)
-            return
-        self._sample_memory, self._size = Memory(), bench.size
+        super().open(bench, data)
+
+    def _send(self, bench: bytes, size: int, data: Mapping[str, LocalData]) -> None:
+        """Send the bench to every worker; all samples are copied into shared memory, once."""
+        self._sample_memory, self._size = Memory(), size
         while len(self._workers) < min(self._count, len(data)):
             self._workers.append(Worker())
-        self._opening = Opening.of(plain, data, self._sample_memory, sys.path)
+        self._opening = Opening.of(bench, data, self._sample_memory, sys.path)
         for worker in self._workers:
             worker.send(self._opening)
-
-    def run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
-        """Do the jobs, each on the next worker that is free; if one fails, stop all workers."""
-        if self._alone is not None:
-            return self._alone.run(jobs, models, keeps)
-        try:
-            return self._run(jobs, models, keeps)
-        except BaseException:
-            self.close()
-            raise
 
     def _run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
         if not self._workers:

@@ -25,16 +25,13 @@ from fedcap.samples import Samples
 from fedcap.state import Tensors
 from fedcap.training.bench import Bench, Job, Performed
 from fedcap.training.client import LocalData
-from fedcap.training.crew.base import Crew, Outcome, WorkerError, explain
-from fedcap.training.crew.carrying import portable
+from fedcap.training.crew.base import Outcome, WorkerError, explain
 from fedcap.training.crew.cluster import RayCluster
 from fedcap.training.crew.messages import Failure, channels_first, channels_last
 from fedcap.training.crew.packing import Packing
-from fedcap.training.crew.solo import SoloCrew
+from fedcap.training.crew.remote import DEATHS_FORGIVEN, RemoteCrew
 
 LOG = logging.getLogger("fedcap")
-DEATHS_FORGIVEN = 2
-"""A job that more actors than this have died of is given up."""
 PATIENCE = 30.0
 """Seconds without an answer after which it is said what is waited for."""
 
@@ -97,29 +94,22 @@ class Hand:
     """The row of the job it does; none while it takes its bench."""
 
 
-class RayCrew(Crew):
+class RayCrew(RemoteCrew):
     """Does the jobs on Ray actors of one core each: as many as asked for, or as the cluster has cores."""
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        super().__init__()
         self._cluster = RayCluster(address)
         self._ray = self._cluster.ray
         self._count = workers
         self._hands: list[Hand] = []
         self._opening: tuple[Any, ...] | None = None
         self._size = 0
-        self._alone: SoloCrew | None = None
-        """Does the jobs of a bench that cannot go to the actors."""
 
-    def open(self, bench: Bench, data: Mapping[str, LocalData]) -> None:
-        """Put bench and samples into the object store, and tell every actor; never more than clients."""
-        self._alone = None
-        plain = portable(bench)
-        if plain is None:
-            self._alone = SoloCrew()
-            self._alone.open(bench, data)
-            return
+    def _send(self, bench: bytes, size: int, data: Mapping[str, LocalData]) -> None:
+        """Put bench and samples into the object store, and tell every actor."""
         samples = {client: self._ray.put(_arrays(local)) for client, local in data.items()}
-        self._opening, self._size = (self._ray.put(plain), samples, sys.path), bench.size
+        self._opening, self._size = (self._ray.put(bench), samples, sys.path), size
         wanted = min(self._count or max(1, self._cluster.cores()), len(data))
         self._stop(self._hands[wanted:])
         self._hands = [self._told(hand) for hand in self._hands[:wanted]]
@@ -135,16 +125,6 @@ class RayCrew(Crew):
         assert self._opening is not None
         hand.awaited, hand.row = hand.actor.open.remote(*self._opening), None
         return hand
-
-    def run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
-        """Do the jobs, each on the next actor that is free; if one fails, end all actors."""
-        if self._alone is not None:
-            return self._alone.run(jobs, models, keeps)
-        try:
-            return self._run(jobs, models, keeps)
-        except BaseException:
-            self.close()
-            raise
 
     def _run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
         if not self._hands:
