@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from statistics import median
 
 from fedcap.federation.collecting import Collected
@@ -11,7 +10,7 @@ from fedcap.federation.messages import Answer
 from fedcap.methods.intake import MEDIANS_BELIEVED
 from fedcap.methods.rounds import Closing, Opening, Serving
 from fedcap.methods.server import Server
-from fedcap.records import Accuracy, ClientAccuracy, Reason, RoundRecord, Seconds, finite
+from fedcap.records import Accuracy, ClientAccuracy, RoundRecord, Seconds, finite, recorded
 
 
 def record_of(
@@ -37,7 +36,8 @@ def record_of(
         weights_entropy=serving.mixing_entropy,
         refused={**closing.refused, **serving.offer.refused, **asked.failed, **trained.failed},
         bounded=dict(closing.bounded),
-        removed={client: Reason(**finite(asdict(reason))) for client, reason in closing.removed.items()},
+        removed=recorded(closing.removed),
+        suspected=recorded(closing.suspected),
         attack=None,
         diverged=[],
         bytes=asked.bytes + trained.bytes,

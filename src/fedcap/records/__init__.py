@@ -32,6 +32,7 @@ from fedcap.records.rounds import (
     Tallies,
     Tally,
     finite,
+    recorded,
 )
 from fedcap.records.run import Run, read
 from fedcap.records.settings import (
@@ -93,6 +94,7 @@ __all__ = [
     "percentile",
     "read",
     "read_toml",
+    "recorded",
     "refusals",
     "removals",
     "settings_key",

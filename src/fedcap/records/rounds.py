@@ -100,7 +100,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a client was removed: which score was over which limit, and the same in a sentence."""
+    """Why a client was removed or suspected: which score was over which limit, and the same in a sentence."""
 
     score: str
     value: float | None
@@ -141,6 +141,8 @@ class RoundRecord:
     """Where the server had to depart from the settings: a smaller M, another rule."""
     tallies: Tallies | None = None
     """How the test samples were answered; none but in the last round."""
+    suspected: Mapping[str, Reason] = field(default_factory=dict)
+    """Who is accused and not removed, and why: what they sent did not count in this round."""
 
     @property
     def norms(self) -> Mapping[str, float | None]:
@@ -158,6 +160,11 @@ class RoundRecord:
 
 
 _ROUND: TypeAdapter[RoundRecord] = TypeAdapter(RoundRecord)
+
+
+def recorded(reasons: Mapping[str, Any]) -> dict[str, Reason]:
+    """Return the detectors' reasons by client, as they are written down."""
+    return {client: Reason(**finite(asdict(reason))) for client, reason in reasons.items()}
 
 
 def finite(value: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -19,7 +19,7 @@ from fedcap.methods.intake import Upload
 from fedcap.methods.rounds import Opening, Serving
 from fedcap.methods.server import Server
 from fedcap.randomness import derived_seed
-from fedcap.records import Realised, Reason, Result, RoundRecord, finite, mass_removal, summarise
+from fedcap.records import Realised, Result, RoundRecord, finite, mass_removal, recorded, summarise
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.clients import Clients
 from fedcap.simulation.measures import Stopwatch, measure_accuracy, tally
@@ -167,7 +167,8 @@ class Simulation:
             weights_entropy=serving.mixing_entropy,
             refused={**closing.refused, **serving.offer.refused},
             bounded=dict(closing.bounded),
-            removed={k: Reason(**finite(asdict(reason))) for k, reason in closing.removed.items()},
+            removed=recorded(closing.removed),
+            suspected=recorded(closing.suspected),
             attack=realised,
             diverged=[k for k, done in performed.items() if not done.finite and k not in self.malicious],
             bytes=self._bytes(opening, serving),
