@@ -34,8 +34,8 @@ def headlines(held: Held, clients: Sequence[Client]) -> list[Headline]:
             Headline(
                 f"{accuracy.best:.1f} %",
                 "accuracy",
-                f"Over all test samples of {who} in round {held.evaluated.round}, with the better of two models:"
-                f" {shared}, personal {accuracy.personal:.1f}.",
+                f"Over all test samples of {who} in round {held.evaluated.round}, with the better of two"
+                f" models: {shared}, personal {accuracy.personal:.1f}.",
             )
         )
         if accuracy.clients:
@@ -43,7 +43,7 @@ def headlines(held: Held, clients: Sequence[Client]) -> list[Headline]:
                 Headline(
                     f"{accuracy.worst_client:.1f} %",
                     "worst client",
-                    f"Of {plural(len(accuracy.clients), 'client')}, the one that fares worst has this accuracy.",
+                    f"The accuracy of the one that fares worst, of {len(accuracy.clients):,}.",
                 )
             )
     gains = [client.gain for client in honest if client.gain is not None]
@@ -51,7 +51,7 @@ def headlines(held: Held, clients: Sequence[Client]) -> list[Headline]:
         better = sum(gain > 0 for gain in gains)
         found.append(
             Headline(
-                _signed(fmean(gains)),
+                _minus(f"{fmean(gains):+.1f}"),
                 "points over Local",
                 f"On average over clients; {better} of {len(gains)} do better together than each alone.",
             )
@@ -122,10 +122,8 @@ def _attack(held: Held) -> Check:
         return Check("warn", name, f"{attack}: nothing of what the attackers sent could be measured.")
     cosine, ratio = fmean(cosines), fmean(ratios)
     words = (
-        f"{attack}: in {plural(len(realised), 'round')}, malicious updates were on average {ratio:.3g} times as"
-        f" long as the honest mean, at a cosine of {cosine:.2f} to it".replace(
-            "-", "−" if cosine < 0 else "-"
-        )
+        f"{attack}: over {plural(len(realised), 'round')}, malicious updates were {ratio:.3g} times as long"
+        f" as the honest mean, at a cosine of {_minus(f'{cosine:.2f}')} to it"
     )
     if cosine > HARDLY and 0.5 < ratio < 2:
         return Check("warn", name, f"{words}: they hardly differ from honest ones.")
@@ -224,5 +222,5 @@ def _names(clients: Sequence[Client]) -> str:
     return f": {', '.join(client.name for client in clients[:NAMED])}{more}"
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
+def _minus(number: str) -> str:
+    return number.replace("-", "−")
