@@ -12,7 +12,7 @@ import { count, cut, isNumber, percent } from "./words.js";
 /** The name of one run in the address. */
 export const nameOf = (panel, row, column, seed) => [panel.title, panel.methods[row], panel.attacks[column], seed].filter(Boolean).join("/");
 
-const keyOf = (panel, row, column) => CSS.escape(nameOf(panel, row, column, ""));
+const keyOf = (panel, row, column) => `field ${nameOf(panel, row, column)}`;
 
 /** The field, its panel and the run that an address names; none if there is no such run. */
 export function found(map, name) {

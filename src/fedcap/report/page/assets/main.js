@@ -38,7 +38,7 @@ async function open() {
 /** The field of the map that a run belongs to. */
 function linkTo(name) {
   const cell = found(told.map, name);
-  return cell && main.querySelector(`[data-key="${cell.key}"]`);
+  return cell && main.querySelector(`[data-key="${CSS.escape(cell.key)}"]`);
 }
 
 /** Take a newer story, and draw what changed. */
