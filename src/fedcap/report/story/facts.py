@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedcap.choices import spelling
+from fedcap.records import to_toml
 from fedcap.report.story.story import Fact
 from fedcap.report.story.thinning import Thinning
 
@@ -29,3 +30,14 @@ def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return spelling(value)
     return str(value)
+
+
+def config_of(settings: Mapping[str, Any]) -> str:
+    """Return settings as the TOML that `fedcap run` reads; what is none is left out."""
+    return to_toml(_there(settings))
+
+
+def _there(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _there(item) for key, item in value.items() if item is not None}
+    return [_there(item) for item in value if item is not None] if isinstance(value, list) else value

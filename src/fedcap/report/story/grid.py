@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -27,8 +28,8 @@ def grid_story(path: Path, paper: Paper) -> Story:
     folder = read_cells(path, paper)
     cells, thin = folder.cells, Thinning()
     stories = _stories(cells)
-    titles = sorted({title for cell in cells for title in cell.panels})
-    panels = [_panel(title, cells) for title in titles]
+    sizes = Counter(title for cell in cells for title in cell.panels)
+    panels = [_panel(title, cells) for title in sorted(sizes, key=lambda title: (-sizes[title], title))]
     failed = [
         Failed(thin.name(_place(each.place) or each.name), thin.words(each.why)) for each in folder.failures
     ]
@@ -89,9 +90,9 @@ def _panel(title: str, cells: Sequence[Cell]) -> Panel:
     }
     worst = {row: _worst(line, attacks) for row, line in lines.items()}
 
-    def rank(row: str) -> tuple[float, str]:
-        at = worst[row]
-        return (-(lines[row][at].mean or 0.0) if at is not None else 1.0, row)
+    def rank(row: str) -> tuple[bool, float, str]:
+        at, complete = worst[row], all(field.mean is not None for field in lines[row])
+        return not complete, -(lines[row][at].mean or 0.0) if at is not None else 1.0, row
 
     methods = sorted(lines, key=rank)
     return Panel(title, methods, attacks, [lines[row] for row in methods], [worst[row] for row in methods])

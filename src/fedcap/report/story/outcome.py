@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcap.records import Outcome, Settings, to_toml
-from fedcap.report.story.facts import facts
+from fedcap.records import Outcome, Settings
+from fedcap.report.story.facts import config_of, facts
 from fedcap.report.story.local import Local
 from fedcap.report.story.run import Known
 from fedcap.report.story.story import AccuracyCurves, Check, Client, Course, Event, Headline, Spread, Story
@@ -38,7 +38,7 @@ def outcome_story(outcome: Outcome, settings: Settings, known: Known, thin: Thin
         settings=facts(outcome.settings, thin),
         provenance=facts(outcome.provenance, thin),
         command="fedcap run config.toml",
-        config=to_toml(outcome.settings),
+        config=config_of(outcome.settings),
     )
 
 

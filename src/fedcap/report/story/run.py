@@ -6,11 +6,11 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedcap.records import CONFIG, to_toml
+from fedcap.records import CONFIG
 from fedcap.report.story.checks import checks, headlines
 from fedcap.report.story.clients import Standings
 from fedcap.report.story.course import course_of
-from fedcap.report.story.facts import facts
+from fedcap.report.story.facts import config_of, facts
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import Local
 from fedcap.report.story.paper import Paper, nothing_published
@@ -54,7 +54,7 @@ def run_story(held: Held, known: Known, thin: Thinning) -> Story:
         settings=facts(settings, thin),
         provenance=_provenance(held, thin),
         command=_command(held),
-        config=to_toml(settings) if settings else "",
+        config=config_of(settings),
     )
 
 
@@ -74,7 +74,7 @@ def _sentence(held: Held) -> str:
     settings = held.settings
     if settings is None:
         return f"A run of {plural(len(held.rounds), 'round')}, whose settings cannot be read."
-    clients = plural(len(held.clients), "site" if held.federated else "client")
+    clients = plural(len(held.members), "site" if held.federated else "client")
     attackers = (
         f", {len(held.malicious)} of them malicious ({settings.attack.name})" if held.malicious else ""
     )
