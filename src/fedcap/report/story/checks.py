@@ -9,7 +9,8 @@ from fedcap.records import always_refused
 from fedcap.records.result import has_diverged
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import LOCAL
-from fedcap.report.story.story import Check, Client, Headline
+from fedcap.report.story.series import Client
+from fedcap.report.story.story import Check, Headline
 from fedcap.words import duration, plural
 
 FAR_BEHIND = 20.0
@@ -114,9 +115,8 @@ def _probation(clients: Sequence[Client]) -> Check:
     """Whether a federation suspects anybody."""
     suspected = [client for client in clients if client.state in ("suspected", "probation")]
     if suspected:
-        return Check(
-            "warn", "Suspicion", f"{plural(len(suspected), 'site')} on probation{_names(suspected)}."
-        )
+        words = f"{plural(len(suspected), 'site')} on probation{_names(suspected)}."
+        return Check("warn", "Suspicion", words)
     return Check("ok", "Suspicion", "Nobody is on probation.")
 
 

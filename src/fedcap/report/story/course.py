@@ -11,7 +11,7 @@ from fedcap.report.story.clients import Standings, client_rows
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import Local
 from fedcap.report.story.mixing_map import MOST_ROWS, mixing_map
-from fedcap.report.story.story import (
+from fedcap.report.story.series import (
     AccuracyCurves,
     AttackCurves,
     Costs,

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcap.choices import spelling
 from fedcap.records import to_toml
-from fedcap.report.story.story import Fact
+from fedcap.report.story.series import Fact
 from fedcap.report.story.thinning import Thinning
 
 

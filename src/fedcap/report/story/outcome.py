@@ -8,7 +8,8 @@ from fedcap.records import Outcome, Settings
 from fedcap.report.story.facts import config_of, facts
 from fedcap.report.story.local import Local
 from fedcap.report.story.run import Known
-from fedcap.report.story.story import AccuracyCurves, Check, Client, Course, Event, Headline, Spread, Story
+from fedcap.report.story.series import AccuracyCurves, Client, Course, Event, Spread
+from fedcap.report.story.story import Check, Headline, Story
 from fedcap.report.story.thinning import Thinning
 from fedcap.words import duration, plural
 

@@ -14,7 +14,8 @@ from fedcap.report.story.facts import config_of, facts
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import Local
 from fedcap.report.story.paper import Paper, nothing_published
-from fedcap.report.story.story import Fact, Story
+from fedcap.report.story.series import Fact
+from fedcap.report.story.story import Story
 from fedcap.report.story.thinning import Thinning
 from fedcap.words import plural
 
