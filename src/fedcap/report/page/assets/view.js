@@ -1,6 +1,6 @@
 // The view of one run or federation: the verdict, then its pictures. It remembers what its reader chose.
 
-import { button, h, replaced } from "./dom.js";
+import { button, fit, h, inPlace, replaced } from "./dom.js";
 import { addressOf, note } from "./address.js";
 import { verdict } from "./verdict.js";
 import { accuracySection } from "./accuracy.js";
@@ -60,7 +60,7 @@ export function runView(ui = freshChoices()) {
       const section = story.course || id === "about" ? make(context()) : null;
       const fresh = section?.node ?? h("section", { id, hidden: true });
       if (drawn[id]) replaced(drawn[id].node, fresh);
-      else node.append(fresh);
+      else fit(node.appendChild(fresh));
       drawn[id] = { key, section, node: fresh };
     }
     const names = SECTIONS.filter(([id]) => drawn[id].section);
@@ -75,13 +75,15 @@ export function runView(ui = freshChoices()) {
     async tell(fresh) {
       packed = fresh;
       const head = verdict(fresh);
-      if (top) replaced(top, head);
-      else node.append(head);
-      top = head;
+      if (!top) node.append(head);
       story = { ...fresh, course: await unpacked(fresh.course) };
       if (ui.client !== null && !story.course?.clients[ui.client]) ui.client = null;
-      draw();
-      show();
+      inPlace(node, () => {
+        if (top) replaced(top, head);
+        top = head;
+        draw();
+        show();
+      });
     },
     heed({ round, client, at }) {
       const found = story.course?.clients.findIndex(({ name }) => name === client) ?? -1;
