@@ -21,6 +21,7 @@ from fedcap.cli import (
     listing,
     paper,
     predict,
+    report,
     run,
     show,
     tune,
@@ -37,6 +38,7 @@ app.command()(run.run)
 app.command()(compare.compare)
 app.command()(tune.tune)
 app.command()(show.show)
+app.command()(report.report)
 app.command()(export.export)
 app.command()(predict.predict)
 app.command("list")(listing.list_)
