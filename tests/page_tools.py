@@ -7,25 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcap.report.story.story import (
+from fedcap.report.story.series import (
     AccuracyCurves,
     AttackCurves,
-    Check,
     Client,
     Costs,
     Course,
     Event,
     Fact,
-    Field,
-    Headline,
     LocalCurve,
-    Map,
     MixingMap,
-    Panel,
     ScoreCurves,
     Spread,
-    Story,
 )
+from fedcap.report.story.story import Check, Field, Headline, Map, Panel, Story
 
 HOSTILE = ("</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "=1+1", "a&amp;b")
 

@@ -9,7 +9,7 @@ import { mixingSection } from "./mixing.js";
 import { clientsSection } from "./clients.js";
 import { aboutSection, attackSection, classesSection, costSection } from "./details.js";
 import { unpacked } from "./unpack.js";
-import { cut } from "./words.js";
+import { called } from "./words.js";
 
 const SECTIONS = [
   ["accuracy", "Accuracy", accuracySection, ({ course }, ui) => [course.accuracy, course.local, ui.client]],
@@ -66,7 +66,7 @@ export function runView(ui = freshChoices()) {
     const names = SECTIONS.filter(([id]) => drawn[id].section);
     const chosen = ui.client === null ? null : story.course.clients[ui.client];
     nav.replaceChildren(...names.map(([id, name]) => h("a", { href: addressOf({ at: id }), "data-key": `to ${id}`, onclick: (event) => goTo(event, id) }, name)),
-      ...(chosen ? [button([cut(chosen.name, 24), " ✕"], "clear", () => choose({ client: null }), { class: "chip", "aria-label": `stop showing ${cut(chosen.name, 24)}` })] : []));
+      ...(chosen ? [button([called(chosen.name, 24), " ✕"], "clear", () => choose({ client: null }), { class: "chip", "aria-label": `stop showing ${called(chosen.name, 24)}` })] : []));
   }
 
   return {
