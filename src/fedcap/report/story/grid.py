@@ -19,6 +19,7 @@ from fedcap.report.story.local import LOCAL, Local
 from fedcap.report.story.outcome import outcome_story
 from fedcap.report.story.paper import Paper, Said
 from fedcap.report.story.run import Known, run_story
+from fedcap.report.story.series import Fact
 from fedcap.report.story.story import Failed, Field, Map, Panel, Story
 from fedcap.report.story.thinning import ROOM, Thinning
 from fedcap.words import plural
@@ -57,7 +58,17 @@ def grid_story(path: Path, paper: Paper, memo: Memo) -> Story:
         troubles=folder.troubles,
         thinned=[*thin.sentences, *dict.fromkeys(said for story in stories for said in story.thinned)],
         map=Map(panels, stories, failed),
+        settings=_common([story.settings for story in stories]),
+        provenance=_common([story.provenance for story in stories]),
     )
+
+
+def _common(tables: Sequence[Sequence[Fact]]) -> list[Fact]:
+    """Return what all runs have in common."""
+    if not tables:
+        return []
+    shared = set(tables[0]).intersection(*tables[1:])
+    return [fact for fact in tables[0] if fact in shared]
 
 
 def _stories(cells: Sequence[Cell], memo: Memo) -> list[Story]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from fedcap.records import (
     CONFIG,
     PROVENANCE,
+    RESULT,
     Mixing,
     Provenance,
     Removal,
@@ -58,10 +59,11 @@ class Held:
         if settings and facts and facts.of(settings.digest()) is None:
             troubles.append(f"config.toml was changed since the run began: {PROVENANCE} knows another digest")
         rounds: list[RoundRecord] = []
+        has_result = (path / RESULT).exists()  # before the rounds are read: the last one may be on its way
         try:
             for record in directory.each_round(facts.course if facts else None):
                 rounds.append(record)
-            result = directory.result(rounds) if facts else None
+            result = directory.result(rounds) if facts and has_result else None
         except InputError as error:
             result = None
             troubles.append(f"{error} (shown are the {plural(len(rounds), 'round')} before that)")

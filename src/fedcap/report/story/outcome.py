@@ -33,7 +33,6 @@ def outcome_story(outcome: Outcome, settings: Settings, known: Known, thin: Thin
         planned=settings.rounds,
         headlines=_headlines(outcome),
         checks=[*_checks(outcome), *([said.check] if said else [])],
-        troubles=[outcome.stopped] if outcome.stopped else [],
         thinned=thin.sentences,
         course=_course(outcome, known.local, thin),
         settings=facts(outcome.settings, thin),
@@ -66,7 +65,8 @@ def _checks(outcome: Outcome) -> list[Check]:
         found = Check("warn" if outcome.fnr else "ok", found.name, words)
     lost = "Weights of honest clients became NaN or infinite; accuracy means nothing."
     words = lost if outcome.diverged else "All weights of honest clients stayed finite."
-    return [kept, found, Check("bad" if outcome.diverged else "ok", "Nobody diverged", words)]
+    stopped = [Check("bad", "Stopped", outcome.stopped)] if outcome.stopped else []
+    return [*stopped, kept, found, Check("bad" if outcome.diverged else "ok", "Nobody diverged", words)]
 
 
 def _course(outcome: Outcome, local: Local | None, thin: Thinning) -> Course:

@@ -37,9 +37,6 @@ def run_story(held: Held, known: Known, thin: Thinning) -> Story:
     settings = {} if held.settings is None else held.settings.model_dump(mode="json")
     said = known.paper(settings) if settings and not held.federated else None
     stopped = held.result is not None and held.result.stopped
-    troubles = list(held.troubles)
-    if stopped:
-        troubles.append(str(stopped))
     return Story(
         kind="federation" if held.federated else "run",
         title=_title(held, thin),
@@ -49,7 +46,7 @@ def run_story(held: Held, known: Known, thin: Thinning) -> Story:
         planned=held.settings.rounds if held.settings else len(held.rounds),
         headlines=headlines(held, course.clients),
         checks=[*checks(held, course.clients), *([said.check] if said else [])],
-        troubles=troubles,
+        troubles=held.troubles,
         thinned=thin.sentences,
         course=course,
         settings=facts(settings, thin),
