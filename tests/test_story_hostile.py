@@ -146,19 +146,24 @@ def test_a_thousand_clients_fit_and_neighbours_share_a_row(tmp_path: Path) -> No
     assert len(packed(story)) < 500_000
 
 
-def test_many_rounds_are_thinned_evenly_and_that_is_said(tmp_path: Path) -> None:
-    rounds = [record(number, NAMES, refused={"bob": "late"}) for number in range(1, 701)]
-    rounds[599] = record(600, NAMES, removed={"ada": reason()})
+def test_many_rounds_are_thinned_evenly_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcap.report.story.thinning.MOST_ROUNDS", 20)
+    monkeypatch.setattr("fedcap.report.story.course.MOST_EVENTS", 15)
+    rounds = [record(number, NAMES, refused={"bob": "late"}) for number in range(1, 31)]
+    rounds[24] = record(25, NAMES, removed={"ada": reason()})
     story = told(write(tmp_path, rounds, NAMES))
     assert story.course is not None
     assert story.course.accuracy is not None
     kept = story.course.accuracy.rounds
-    assert (kept[0], kept[-1], len(kept)) == (1, 700, 500)
+    assert (kept[0], kept[-1], len(kept)) == (1, 30, 20)
     assert set(np.diff(kept)) == {1, 2}
-    assert "Accuracy: 500 of 700 rounds are shown, evenly spread." in story.thinned
+    assert "Accuracy: 20 of 30 rounds are shown, evenly spread." in story.thinned
+    assert "Refusals and suspicions: the first 15 of 29 are listed." in story.thinned
     events = story.course.events
-    assert len(events) == 601
-    assert [event.round for event in events if event.kind == "removed"] == [600]
+    assert [event.round for event in events if event.kind == "removed"] == [25]
+    assert [event.round for event in events if event.kind == "refused"] == list(range(1, 16))
 
 
 @pytest.mark.parametrize("content", [[], ["notes.json"]])
