@@ -16,7 +16,7 @@ from benchmarks.page import write_run
 from fedcap.records import Mixing, Realised
 from fedcap.registry import InputError
 from fedcap.report.page import page
-from fedcap.report.story import Story, packed, story_of
+from fedcap.report.story import Standing, Story, packed, story_of
 from fedcap.report.story.mixing_map import MOST_ROWS
 
 NAMES = ["ada", "bob", "cyd"]
@@ -44,6 +44,12 @@ def test_names_and_reasons_end_no_script(tmp_path: Path) -> None:
     assert [client["name"] for client in course["clients"]] == names
     assert course["events"][0]["reason"] == course["scores"][1]["name"] == BAD
     told(path)
+
+
+def test_half_a_surrogate_pair_is_no_reason_for_no_page(tmp_path: Path) -> None:
+    path = write(tmp_path, [record(1, NAMES)], NAMES)
+    story = story_of(path, standings={"ada": Standing("a\ud800b", "active")})
+    assert decoded(json.loads(packed(story).encode()))["course"]["clients"][0]["name"] == "a?b"
 
 
 def test_a_reason_of_ten_megabytes_is_cut_and_that_is_said(tmp_path: Path) -> None:

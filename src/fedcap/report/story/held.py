@@ -39,11 +39,13 @@ class Held:
     result: Result | None = None
     troubles: Sequence[str] = field(default_factory=list)
     """What could not be read, a line each."""
+    in_federation: bool = False
+    """Whether it lies in the directory of a federation's operator."""
     others: Sequence[str] = ()
     """Clients that are known from elsewhere."""
 
     @classmethod
-    def read(cls, path: Path) -> Held:
+    def read(cls, path: Path, in_federation: bool = False) -> Held:
         """Read what can be read."""
         directory, troubles = RunDirectory(path), list[str]()
 
@@ -70,7 +72,7 @@ class Held:
         if rounds:
             missing = [name for name in (CONFIG, PROVENANCE) if not (path / name).exists()]
             troubles += [f"{path / name} is missing" for name in missing]
-        return cls(path, settings, facts, rounds, result, troubles)
+        return cls(path, settings, facts, rounds, result, troubles, in_federation)
 
     @cached_property
     def clients(self) -> Sequence[str]:
@@ -95,7 +97,7 @@ class Held:
     @property
     def federated(self) -> bool:
         """Whether the clients are sites of a federation: nobody knows who of them is honest."""
-        return self.settings is not None and self.settings.federated
+        return self.in_federation or (self.settings is not None and self.settings.federated)
 
     @cached_property
     def removed(self) -> Mapping[str, Removal]:
