@@ -24,6 +24,7 @@ from fedcap.cli import (
     run,
     show,
     tune,
+    watch,
 )
 from fedcap.cli.app import App
 from fedcap.cli.errors import exit_code
@@ -37,6 +38,7 @@ app.command()(run.run)
 app.command()(compare.compare)
 app.command()(tune.tune)
 app.command()(show.show)
+app.command()(watch.watch)
 app.command()(export.export)
 app.command()(predict.predict)
 app.command("list")(listing.list_)

@@ -34,7 +34,7 @@ def run_story(held: Held, known: Known, thin: Thinning) -> Story:
     """Return the story of a run."""
     held = replace(held, others=list(known.standings))
     course = course_of(held, known.local, known.standings, thin)
-    settings = {} if held.settings is None else held.settings.model_dump(mode="json")
+    settings = {} if held.settings is None else held.settings.model_dump(mode="json", exclude_none=True)
     said = known.paper(settings) if settings and not held.federated else None
     stopped = held.result is not None and held.result.stopped
     troubles = list(held.troubles)
