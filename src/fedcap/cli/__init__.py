@@ -20,6 +20,7 @@ from fedcap.cli import (
     federate,
     listing,
     paper,
+    plot,
     predict,
     run,
     show,
@@ -39,6 +40,7 @@ app.command()(compare.compare)
 app.command()(tune.tune)
 app.command()(show.show)
 app.command()(watch.watch)
+app.command()(plot.plot)
 app.command()(export.export)
 app.command()(predict.predict)
 app.command("list")(listing.list_)
