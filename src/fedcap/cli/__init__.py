@@ -22,6 +22,7 @@ from fedcap.cli import (
     paper,
     plot,
     predict,
+    report,
     run,
     show,
     tune,
@@ -39,6 +40,7 @@ app.command()(run.run)
 app.command()(compare.compare)
 app.command()(tune.tune)
 app.command()(show.show)
+app.command()(report.report)
 app.command()(watch.watch)
 app.command()(plot.plot)
 app.command()(export.export)

@@ -190,7 +190,7 @@ class RunDirectory:
         write_aside(self.path / PROVENANCE, provenance.to_json())
 
     def append(self, record: RoundRecord, mixing: Mixing | None = None) -> None:
-        """Append a round's line, after the weights that its models were mixed with, and flush them to disk."""
+        """Append a round's line, and before it the weights of its mixtures, and flush them to disk."""
         if self._last is None:
             lines = self.lines()
             self._last = signature(lines[-1]) if lines else self._start()

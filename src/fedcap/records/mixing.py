@@ -1,7 +1,7 @@
 """mixing.bin: who is mixed from whom in each round, R×N, with a byte for each weight.
 
-A frame per round. Its head is three 32-bit numbers, little-endian: the length of what follows, a CRC-32, and the
-round. What follows is deflated: a line of JSON with the names of the receivers and of the contributors, the
+A frame per round. Its head is three 32-bit numbers, little-endian: the length of what follows, a CRC-32, and
+the round. What follows is deflated: a line of JSON with the receivers' and the contributors' names, the
 largest weight of each row as a 32-bit float, and the weights row by row, a byte each, in 255ths of the row's
 largest. Methods that mix nothing write no file.
 """

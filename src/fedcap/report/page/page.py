@@ -34,7 +34,7 @@ _PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body{live}>
-<div class="bar"></div>
+<div class="top"></div>
 <main><noscript>This page draws its pictures with a script of its own: allow scripts to read it.</noscript></main>
 <script type="application/json" id="story">{story}</script>
 <script type="module">{script}</script>

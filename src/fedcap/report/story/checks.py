@@ -9,7 +9,8 @@ from fedcap.records import always_refused
 from fedcap.records.result import has_diverged
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import LOCAL
-from fedcap.report.story.story import Check, Client, Headline
+from fedcap.report.story.series import Client
+from fedcap.report.story.story import Check, Headline
 from fedcap.words import duration, plural
 
 FAR_BEHIND = 20.0
@@ -34,8 +35,8 @@ def headlines(held: Held, clients: Sequence[Client]) -> list[Headline]:
             Headline(
                 f"{accuracy.best:.1f} %",
                 "accuracy",
-                f"Over all test samples of {who} in round {held.evaluated.round}, with the better of two models:"
-                f" {shared}, personal {accuracy.personal:.1f}.",
+                f"Over all test samples of {who} in round {held.evaluated.round}, with the better of two"
+                f" models: {shared}, personal {accuracy.personal:.1f}.",
             )
         )
         if accuracy.clients:
@@ -43,7 +44,7 @@ def headlines(held: Held, clients: Sequence[Client]) -> list[Headline]:
                 Headline(
                     f"{accuracy.worst_client:.1f} %",
                     "worst client",
-                    f"Of {plural(len(accuracy.clients), 'client')}, the one that fares worst has this accuracy.",
+                    f"The accuracy of the one that fares worst, of {len(accuracy.clients):,}.",
                 )
             )
     gains = [client.gain for client in honest if client.gain is not None]
@@ -51,7 +52,7 @@ def headlines(held: Held, clients: Sequence[Client]) -> list[Headline]:
         better = sum(gain > 0 for gain in gains)
         found.append(
             Headline(
-                _signed(fmean(gains)),
+                _minus(f"{fmean(gains):+.1f}"),
                 "points over Local",
                 f"On average over clients; {better} of {len(gains)} do better together than each alone.",
             )
@@ -73,11 +74,11 @@ def headlines(held: Held, clients: Sequence[Client]) -> list[Headline]:
 
 def _removed(held: Held) -> list[Headline]:
     out = held.removed.keys()
-    if held.federated or not held.provenance:
-        words = "Sites that the server or the operator put out for good."
-        return [Headline(f"{len(out)} of {len(held.clients)}", "sites removed", words)]
+    if held.federated or held.provenance is None:
+        words = "Put out by the server or the operator since the start."
+        return [Headline(f"{len(out)} of {len(held.members)}", "removed", words)]
     made = []
-    attackers, honest = held.malicious, len(held.clients) - len(held.malicious)
+    attackers, honest = held.malicious, len(held.members) - len(held.malicious)
     if attackers:
         rounds = [held.removed[client].round for client in out & attackers]
         when = f"On average in round {fmean(rounds):.1f}." if rounds else "The detectors saw none of them."
@@ -90,6 +91,8 @@ def checks(held: Held, clients: Sequence[Client]) -> list[Check]:
     """Return what is checked of every run."""
     if not held.rounds:
         return [Check("none", "Rounds", "No round is done yet: there is nothing to check.")]
+    if held.federated:
+        return [_sites(clients), _probation(clients), _worst(held, clients)]
     return [
         _attack(held),
         _kept(held, clients),
@@ -99,12 +102,28 @@ def checks(held: Held, clients: Sequence[Client]) -> list[Check]:
     ]
 
 
+def _sites(clients: Sequence[Client]) -> Check:
+    """Whether a federation lost sites. Nobody knows who of them is honest."""
+    out = [client for client in clients if client.state == "removed"]
+    there = sum(client.rounds > 0 for client in clients)
+    if out:
+        return Check("warn", "Sites kept", f"{plural(len(out), 'site')} removed{_names(out)}.")
+    return Check("ok", "Sites kept", f"All {there} that took part.")
+
+
+def _probation(clients: Sequence[Client]) -> Check:
+    """Whether a federation suspects anybody."""
+    suspected = [client for client in clients if client.state in ("suspected", "probation")]
+    if suspected:
+        words = f"{plural(len(suspected), 'site')} on probation{_names(suspected)}."
+        return Check("warn", "Suspicion", words)
+    return Check("ok", "Suspicion", "Nobody is on probation.")
+
+
 def _attack(held: Held) -> Check:
     """Whether the attack did anything."""
     name, settings = "Attack", held.settings
     attack = settings.attack.name if settings else "the attack"
-    if held.federated:
-        return Check("none", name, "A real federation: nobody knows who attacks, or whether anybody does.")
     if held.provenance is None:
         return Check("none", name, "It is not known who was malicious: provenance.json cannot be read.")
     if not held.malicious:
@@ -122,10 +141,8 @@ def _attack(held: Held) -> Check:
         return Check("warn", name, f"{attack}: nothing of what the attackers sent could be measured.")
     cosine, ratio = fmean(cosines), fmean(ratios)
     words = (
-        f"{attack}: in {plural(len(realised), 'round')}, malicious updates were on average {ratio:.3g} times as"
-        f" long as the honest mean, at a cosine of {cosine:.2f} to it".replace(
-            "-", "−" if cosine < 0 else "-"
-        )
+        f"{attack}: over {plural(len(realised), 'round')}, malicious updates were {ratio:.3g} times as long"
+        f" as the honest mean, at a cosine of {_minus(f'{cosine:.2f}')} to it"
     )
     if cosine > HARDLY and 0.5 < ratio < 2:
         return Check("warn", name, f"{words}: they hardly differ from honest ones.")
@@ -139,9 +156,8 @@ def _kept(held: Held, clients: Sequence[Client]) -> Check:
         return Check("none", name, "Nobody is looked for, so nobody is removed.")
     out = [client for client in clients if client.removed is not None and client.role != "attacker"]
     honest = sum(client.role != "attacker" for client in clients)
-    if held.federated or held.provenance is None:
-        words = f"{len(out)} of {plural(honest, 'client')} were removed{_names(out)}."
-        return Check("warn" if out else "ok", name, f"{words} Nobody knows here who is honest.")
+    if held.provenance is None:
+        return Check("none", name, f"{plural(len(out), 'client')} removed; nobody knows who is honest.")
     if out:
         words = f"{len(out)} of {plural(honest, 'honest client')} were removed{_names(out)}."
         return Check("bad", name, words)
@@ -151,14 +167,9 @@ def _kept(held: Held, clients: Sequence[Client]) -> Check:
 def _found(held: Held) -> Check:
     """Whether attackers were found."""
     name, attackers = "Attackers found", held.malicious
-    if held.federated or held.provenance is None or not attackers:
-        return Check(
-            "none",
-            name,
-            "There are none to find."
-            if held.provenance and not held.federated
-            else "Nobody knows who attacks.",
-        )
+    if not attackers:
+        words = "There are none to find." if held.provenance else "It is not known who attacks."
+        return Check("none", name, words)
     if not held.detects:
         return Check("none", name, f"Nobody looks for the {len(attackers)} attackers.")
     out = attackers & held.removed.keys()
@@ -169,7 +180,7 @@ def _found(held: Held) -> Check:
     share = _share_of_attackers(held)
     if share is None:
         return Check("warn" if out else "bad", name, f"{words}.")
-    equal = 100 * len(attackers) / len(held.clients)
+    equal = 100 * len(attackers) / len(held.members)
     words = f"{words}; all of them make up {share:.1f} % of the models that honest clients were last sent"
     return Check(
         "warn" if share < equal / 2 else "bad", name, f"{words} (an equal share would be {equal:.0f} %)."
@@ -224,5 +235,5 @@ def _names(clients: Sequence[Client]) -> str:
     return f": {', '.join(client.name for client in clients[:NAMED])}{more}"
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
+def _minus(number: str) -> str:
+    return number.replace("-", "−")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import Local
-from fedcap.report.story.story import Client
+from fedcap.report.story.series import Client
 from fedcap.report.story.thinning import Thinning
 
 

@@ -11,7 +11,7 @@ from fedcap.report.story.clients import Standings, client_rows
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import Local
 from fedcap.report.story.mixing_map import MOST_ROWS, mixing_map
-from fedcap.report.story.story import (
+from fedcap.report.story.series import (
     AccuracyCurves,
     AttackCurves,
     Costs,
@@ -147,9 +147,13 @@ def _costs(held: Held, thin: Thinning) -> Costs | None:
         return [_rounded(getattr(record.seconds, part), 4) for record in kept]
 
     return Costs(
-        [record.round for record in kept],
-        *(seconds(part) for part in ("train", "evaluate", "attack", "server", "total")),
-        [float(record.bytes) for record in kept],
+        rounds=[record.round for record in kept],
+        train=seconds("train"),
+        evaluate=seconds("evaluate"),
+        attack=seconds("attack"),
+        server=seconds("server"),
+        total=seconds("total"),
+        bytes=[float(record.bytes) for record in kept],
     )
 
 

@@ -68,13 +68,18 @@ class Held:
 
     @cached_property
     def clients(self) -> Sequence[str]:
-        """Every client's identity: those the run began with, then those who came later."""
+        """Every client's identity, also of those who are known from elsewhere alone."""
+        return list(dict.fromkeys([*self.members, *self.others]))
+
+    @cached_property
+    def members(self) -> Sequence[str]:
+        """The clients of the run: those it began with, then those who came later."""
         known = dict.fromkeys(self.provenance.clients if self.provenance else ())
         for record in self.rounds:
             tested = record.accuracy.clients if record.accuracy else ()
             for names in (record.participants, tested, record.refused, record.removed):
                 known |= dict.fromkeys(names)
-        return list(known | dict.fromkeys(self.others))
+        return list(known)
 
     @cached_property
     def malicious(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedcap.records import Outcome
 from fedcap.registry import InputError
 from fedcap.report.story.held import Held
-from fedcap.report.story.story import LocalCurve
+from fedcap.report.story.series import LocalCurve
 
 LOCAL = "local"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedcap.records import Mixing
-from fedcap.report.story.story import MixingMap
+from fedcap.report.story.series import MixingMap
 from fedcap.report.story.thinning import Thinning
 from fedcap.words import plural
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ class Said:
 
     check: Check
     """Whether the setting is the paper's."""
-    row: str = ""
-    """What the paper calls the method; empty if it has no such run."""
+    rows: Sequence[str] = ()
+    """What the paper calls the method, in each place where it has such a run."""
     published: float | None = None
     read: str = "tacc"
     """Which figure of a run the published one is to be compared with."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedcap.choices import spelling
-from fedcap.records import CONFIG, to_toml
+from fedcap.records import CONFIG
 from fedcap.report.story.checks import checks, headlines
-from fedcap.report.story.clients import Standing, Standings
+from fedcap.report.story.clients import Standings
 from fedcap.report.story.course import course_of
+from fedcap.report.story.facts import config_of, facts
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import Local
 from fedcap.report.story.paper import Paper, nothing_published
-from fedcap.report.story.story import Fact, Story
+from fedcap.report.story.series import Fact
+from fedcap.report.story.story import Story
 from fedcap.report.story.thinning import Thinning
 from fedcap.words import plural
 
@@ -55,7 +55,7 @@ def run_story(held: Held, known: Known, thin: Thinning) -> Story:
         settings=facts(settings, thin),
         provenance=_provenance(held, thin),
         command=_command(held),
-        config=to_toml(settings) if settings else "",
+        config=config_of(settings),
     )
 
 
@@ -75,7 +75,7 @@ def _sentence(held: Held) -> str:
     settings = held.settings
     if settings is None:
         return f"A run of {plural(len(held.rounds), 'round')}, whose settings cannot be read."
-    clients = plural(len(held.clients), "site" if held.federated else "client")
+    clients = plural(len(held.members), "site" if held.federated else "client")
     attackers = (
         f", {len(held.malicious)} of them malicious ({settings.attack.name})" if held.malicious else ""
     )
@@ -84,36 +84,15 @@ def _sentence(held: Held) -> str:
         rounds = f"{len(held.rounds)} of {rounds} so far"
     elif held.result.rounds < settings.rounds:
         rounds = f"stopped after {len(held.rounds)} of {rounds}"
-    what = "The federation" if held.federated else "The data set"
-    dataset = f"{what} {settings.dataset_name}"
-    return f"{dataset}, learnt by {settings.method.name} with {clients}{attackers}; {rounds}, seed {settings.seed}."
+    what = f"The {'federation' if held.federated else 'data set'} {settings.dataset_name}"
+    learnt = f"{what}, learnt by {settings.method.name} with {clients}{attackers}"
+    return f"{learnt}; {rounds}, seed {settings.seed}."
 
 
 def _command(held: Held) -> str:
     if held.federated:
         return f"fedcap federate server {shlex.quote(str(held.path.parent))}"
     return f"fedcap run {shlex.quote(str(held.path / CONFIG))}"
-
-
-def facts(content: Mapping[str, Any], thin: Thinning, prefix: str = "") -> list[Fact]:
-    """Return nested settings as names with dots, and values as they are written."""
-    found = []
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            found += facts(value, thin, f"{prefix}{key}.")
-        elif value is not None:
-            found.append(Fact(thin.name(f"{prefix}{key}"), thin.words(_value(value))))
-    return found
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(_value(item) for item in value) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return spelling(value)
-    return str(value)
 
 
 def _provenance(held: Held, thin: Thinning) -> list[Fact]:
@@ -132,6 +111,3 @@ def _provenance(held: Held, thin: Thinning) -> list[Fact]:
         "versions": dict(known.versions),
     }
     return facts(told, thin)
-
-
-__all__ = ["Known", "Standing", "facts", "run_story"]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from fedcap.records import CONFIG, ROUNDS
 from fedcap.registry import InputError
+from fedcap.report.story.cells import is_grid
 from fedcap.report.story.clients import Standings
+from fedcap.report.story.grid import grid_story
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import read_local
 from fedcap.report.story.paper import Paper, nothing_published
@@ -34,4 +36,10 @@ def story_of(
         held = Held.read(where)
         alone = None if local is None else read_local(Path(local), held)
         return run_story(held, Known(alone, standings or {}, paper), Thinning())
-    raise InputError(f"{path} holds no run, grid or federation")
+    if is_grid(path):
+        if local is not None:
+            raise InputError("--local is for one run: a grid has its own, if local is among its methods")
+        return grid_story(path, paper)
+    raise InputError(
+        f"{path} holds no run, grid or federation: give a directory that one of them has written"
+    )

@@ -9,6 +9,8 @@ import numpy as np
 
 from fedcap.words import plural
 
+ROOM = 150_000
+"""How many numbers an array may have."""
 MOST_ROUNDS = 500
 """How many rounds a series has."""
 MOST_NAME, MOST_WORDS = 60, 300
@@ -22,7 +24,7 @@ T = TypeVar("T")
 class Thinning:
     """Makes things fit, and notes what it did. `room` is how many numbers an array may have."""
 
-    def __init__(self, room: int = 150_000) -> None:
+    def __init__(self, room: int = ROOM) -> None:
         self.room = room
         self._said: dict[str, None] = {}
 

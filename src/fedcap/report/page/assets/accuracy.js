@@ -6,8 +6,8 @@ import { lineChart } from "./chart.js";
 import { cut, isNumber, percent } from "./words.js";
 
 const READINGS = {
-  personal: ["With each client's own model", "after it trained on its own data"],
-  shared: ["With the model each client receives", "before it trains"],
+  personal: ["Personal", "each client’s own model, after it trained"],
+  shared: ["Shared", "the model each client receives"],
 };
 
 export function accuracySection({ course, ui, choose }) {
@@ -18,9 +18,9 @@ export function accuracySection({ course, ui, choose }) {
   const floor = Math.max(0, Math.floor((Math.min(...all, 100) - 2) / 10) * 10);
   const charts = there.map((reading) => chart(course, ui, choose, reading, floor));
   const node = section("accuracy", "Accuracy",
-    "On the honest clients' own test samples, in percent. The line is the mean over all samples; the band reaches from the worst client to the best.",
+    "On the honest clients’ own test samples, in percent. The line is the mean over all samples; the band reaches from the worst client to the best.",
     h("div", { class: "pair" }, charts.map(({ figure }) => figure)),
-    course.local && h("p", { class: "note" }, `Local: every client alone, with its own data. ${course.local.source}`));
+    course.local && h("p", { class: "note" }, `Local: ${cut(course.local.source, 300)}`));
   return { node, show: () => charts.forEach(({ move }) => move(indexOf(curves.rounds, ui.round))) };
 }
 
@@ -47,5 +47,5 @@ function chart(course, ui, choose, reading, floor) {
     label: `accuracy per round, ${reading}`, key: `accuracy ${reading}`, at: indexOf(rounds, ui.round), tell,
     choose: (i) => choose({ round: rounds[i] }),
   });
-  return { figure: figure(`${title}, ${when}`, made.node), move: made.move };
+  return { figure: figure(`${title}: ${when}`, made.node), move: made.move };
 }

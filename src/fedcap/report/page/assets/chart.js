@@ -6,6 +6,7 @@ import { cut, isNumber, measure } from "./words.js";
 import { rangeOf, scaleOf } from "./scale.js";
 
 const HEIGHT = 260;
+const TOP = 22;
 const LETTER = 6.3;
 const SHAPES = {
   triangle: "M0,-5L5,4H-5Z",
@@ -79,17 +80,17 @@ function drawn({ x, lines, bands = [], marks = [], log = false, height = HEIGHT,
   const labelled = lines.filter((one) => one.label && one.y.some(isNumber));
   const right = labelled.length ? Math.min(120, 12 + LETTER * Math.max(...labelled.map((it) => it.label.length))) : 12;
   const yRange = rangeOf([...lines.map((it) => it.y), ...bands.flatMap((it) => [it.low, it.high])], { log, within: spec.within });
-  const across = scaleOf([x[0] ?? 0, x.at(-1) ?? 1], [46, width - right]);
-  const up = scaleOf(yRange, [height - 34, 12], log);
+  const across = scaleOf(x.length > 1 ? [x[0], x.at(-1)] : [(x[0] ?? 0) - 1, (x[0] ?? 0) + 1], [46, width - right]);
+  const up = scaleOf(yRange, [height - 34, TOP], log);
   const visible = (value) => isNumber(value) && (!log || value > 0);
   const path = (y) => {
     const places = [];
     x.forEach((at, i) => visible(y[i]) && places.push(`${across(at).toFixed(1)},${up(y[i]).toFixed(1)}`));
-    return places.length ? `M${places.join("L")}${places.length === 1 ? "h0.01" : ""}` : "";
+    return !places.length ? "" : places.length > 1 ? `M${places.join("L")}` : `M${places[0]}m-7,0h14`;
   };
 
   const kinds = [...new Set(lines.map((it) => it.kind))];
-  const cursor = s("line", { class: "cursor", y1: 12, y2: height - 34 });
+  const cursor = s("line", { class: "cursor", y1: TOP, y2: height - 34 });
   const chosen = s("path", { class: "line chosen" });
   const spot = s("path", { class: "spot", d: SHAPES.dot });
   const svg = s(
@@ -114,12 +115,14 @@ function drawn({ x, lines, bands = [], marks = [], log = false, height = HEIGHT,
   return {
     svg,
     place(index, line) {
-      const at = isNumber(x[index]) ? across(x[index]) : -9;
+      const at = isNumber(x[index]) ? across(x[index]) : 0;
       cursor.setAttribute("x1", at);
       cursor.setAttribute("x2", at);
       const y = line === null ? null : lines[line]?.y;
       chosen.setAttribute("d", y ? path(y) : "");
-      spot.setAttribute("transform", y && visible(y[index]) ? `translate(${at},${up(y[index])})` : "translate(-99,-99)");
+      const there = y && visible(y[index]);
+      spot.setAttribute("visibility", there ? "visible" : "hidden");
+      if (there) spot.setAttribute("transform", `translate(${at},${up(y[index])})`);
     },
     nearestIndex: (px) => x.reduce((best, at, i) => (Math.abs(across(at) - px) < Math.abs(across(x[best]) - px) ? i : best), 0),
     nearestLine(index, py) {
@@ -144,7 +147,7 @@ function axes(across, up, width, height, right, { x, xName = "round", yName, for
     ]),
     (x.length === 1 ? x : rounds).map((at) => s("text", { class: "tick", x: across(at), y: height - 16, "text-anchor": "middle" }, String(at))),
     s("text", { class: "axis", x: (46 + width - right) / 2, y: height - 2, "text-anchor": "middle" }, xName),
-    yName && s("text", { class: "axis", x: 0, y: 8 }, yName),
+    yName && s("text", { class: "axis", x: 0, y: 9 }, yName),
   ].flat(2);
 }
 

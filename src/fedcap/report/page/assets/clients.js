@@ -13,17 +13,17 @@ export function clientsSection({ course, ui, choose, link }) {
   const has = (part) => clients.some((client) => client[part] !== null && client[part] !== undefined && client[part] !== "");
   const accuracy = (label, part, help, write = percent) => has(part) && { label, help, value: (it) => it[part], text: (it) => write(it[part]) };
   const columns = [
-    { label: "client", value: (it) => it.name, text: (it) => h("a", { href: link({ client: it.name }), title: cut(it.identity || it.name, 300) }, cut(it.name, 40)), also: (it) => it.identity },
+    { label: "client", value: (it) => it.name, text: (it) => h("a", { href: link({ client: it.name, at: null }), "data-key": `client ${it.name}`, title: cut(it.identity || it.name, 300) }, cut(it.name, 40)), also: (it) => it.identity },
     has("role") && { label: "role", value: (it) => it.role, text: (it) => ROLES[it.role] ?? it.role },
     { label: "state", value: (it) => it.state, text: (it) => (it.state === "removed" && it.removed !== null ? `✕ removed, round ${it.removed}` : it.state) },
-    accuracy("shared, %", "shared", "with the model it received last"),
-    accuracy("personal, %", "personal", "with its own model"),
-    accuracy("Local, %", "local", "with the model that it trains alone"),
-    accuracy("gain, points", "gain", "the better of shared and personal, less Local", points),
-    accuracy("share in others, %", "share", "its mean share in the models last sent to others"),
+    accuracy("shared", "shared", "with the model it received last"),
+    accuracy("personal", "personal", "with its own model"),
+    accuracy("Local", "local", "with the model that it trains alone"),
+    accuracy("gain", "gain", "the better of shared and personal, less Local", points),
+    accuracy("share in others", "share", "its mean share in the models last sent to others"),
     { label: "rounds", value: (it) => it.rounds, help: "in which it took part" },
     clients.some((it) => it.refused) && { label: "not counted", value: (it) => it.refused, help: "rounds in which what it sent did not count" },
-    has("reason") && { label: "why", value: (it) => it.reason, text: (it) => h("span", { title: cut(it.reason, 1000) }, cut(it.reason, 140)) },
+    has("reason") && { label: "why", long: true, value: (it) => it.reason, text: (it) => h("span", { title: cut(it.reason, 1000) }, cut(it.reason, 140)) },
   ].filter(Boolean);
   const keep = (ui.clientTable ??= {});
   const draw = () => table({
@@ -31,6 +31,6 @@ export function clientsSection({ course, ui, choose, link }) {
     isChosen: (client) => clients[ui.client] === client,
     choose: (client) => choose({ client: clients.indexOf(client) }),
   });
-  const node = section("clients", "Clients", "A click on a client shows it in every picture above.", draw());
+  const node = section("clients", "Clients", "Accuracies and shares in percent, the gain over Local in points. A click on a client shows it in every picture.", draw());
   return { node, show: () => {} };
 }

@@ -12,13 +12,15 @@ import { count, cut, isNumber, percent } from "./words.js";
 /** The name of one run in the address. */
 export const nameOf = (panel, row, column, seed) => [panel.title, panel.methods[row], panel.attacks[column], seed].filter(Boolean).join("/");
 
+const keyOf = (panel, row, column) => `field ${nameOf(panel, row, column)}`;
+
 /** The field, its panel and the run that an address names; none if there is no such run. */
 export function found(map, name) {
   for (const panel of map.panels)
     for (const [row, line] of panel.fields.entries())
       for (const [column, field] of line.entries())
         for (const [i, seed] of field.seeds.entries())
-          if (nameOf(panel, row, column, seed) === name) return { panel, row, column, field, cell: field.cells[i], name };
+          if (nameOf(panel, row, column, seed) === name) return { panel, row, column, field, name, cell: field.cells[i], key: keyOf(panel, row, column) };
   return null;
 }
 
@@ -37,13 +39,14 @@ function panelSection(panel, number, many) {
     panel.methods[row], panel.attacks[column], field.mean, field.half_width, field.worst_client, field.dacc, field.published, field.read, field.seeds.length, field.missing, field.diverged]));
   const columns = ["method", "attack", "accuracy, %", "± 95 %", "worst client, %", "rightly judged, %", "paper, %", "ours in the paper's reading, %", "runs", "missing", "diverged"];
   return section(many > 1 ? `map-${number + 1}` : "map", many > 1 ? title : "Accuracy by method and attack",
-    `Mean accuracy of the honest clients in percent${published ? ", with the paper’s figure below" : ""}; ± is half a 95 % interval over seeds. Dark is high. Open a field to see its runs.`,
+    `Mean accuracy of the honest clients in percent${published ? ", with the paper’s figure below" : ""}; ± is half a 95 % interval over seeds. The stronger the colour, the higher. Open a field to see its runs.`,
     h("div", { class: "tools" }, saver("CSV", title, "text/csv", () => csv(columns, rows())), saver("SVG", title, "image/svg+xml", () => standaloneMap(panel))),
     h("div", { class: "sideways", tabindex: 0, role: "region", "aria-label": `${title}, a table` },
       h("table", { class: "fields" },
         h("thead", null, h("tr", null, h("th", { scope: "col" }, "method"), panel.attacks.map((attack) => h("th", { scope: "col" }, cut(attack, 40))), h("th", { scope: "col", class: "worst" }, "worst attack"))),
         h("tbody", null, panel.methods.map((method, row) => h("tr", null, h("th", { scope: "row" }, cut(method, 60)),
-          panel.fields[row].map((field, column) => fieldCell(panel, row, column, field)), worstCell(panel, row)))))));
+          panel.fields[row].map((field, column) => fieldCell(panel, row, column, field)), worstCell(panel, row)))))),
+    h("p", { class: "note" }, "Framed: the attack that hurts a method most.", panel.fields.flat().some((field) => field.diverged) && " † some of its runs diverged: weights became NaN or infinite."));
 }
 
 function fieldCell(panel, row, column, field) {
@@ -51,7 +54,7 @@ function fieldCell(panel, row, column, field) {
   const shade = isNumber(field.mean) && colour(shareOf(field.mean));
   const words = `${panel.methods[row]}, ${panel.attacks[column]}: ${percent(field.mean)} %${isNumber(field.half_width) ? ` ± ${percent(field.half_width)}` : ""}`;
   return h("td", { "--shade": shade ? css(shade) : "transparent", "--on": shade ? inkOn(shade) : "inherit", class: panel.worst[row] === column && "is-worst" },
-    h("a", { href: addressOf({ cell: nameOf(panel, row, column, field.seeds[0]) }, {}), "aria-label": `${words}; open`, "data-key": `field ${row} ${column}` },
+    h("a", { href: addressOf({ cell: nameOf(panel, row, column, field.seeds[0]) }, {}), "aria-label": `${words}; open`, "data-key": keyOf(panel, row, column) },
       h("span", { class: "mean" }, percent(field.mean) + (field.diverged ? " †" : "")),
       isNumber(field.half_width) && h("span", { class: "half" }, `± ${percent(field.half_width)}`),
       isNumber(field.published) && h("span", { class: "paper", title: field.source }, `paper ${percent(field.published)}`),

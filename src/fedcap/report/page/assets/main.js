@@ -1,7 +1,7 @@
 // The page: it reads its story, draws it, follows the address, and with a live address asks for what is new.
 
 import { button, h } from "./dom.js";
-import { asked } from "./address.js";
+import { asked, forget } from "./address.js";
 import { isDark } from "./colours.js";
 import { cellBar, found, gridPage } from "./grid.js";
 import { freshChoices, runView } from "./view.js";
@@ -9,7 +9,7 @@ import { cellStory } from "./unpack.js";
 
 const PACE = 1500;
 const main = document.querySelector("main");
-const bar = document.querySelector(".bar");
+const top = document.querySelector(".top");
 const live = document.body.dataset.live;
 const choices = new Map();
 let [told, view, shown] = [JSON.parse(document.getElementById("story").textContent), null, undefined];
@@ -25,14 +25,20 @@ async function open() {
     if (!choices.has(name)) choices.set(name, freshChoices());
     view = told.map && !cell ? null : runView(choices.get(name));
     main.replaceChildren(...(cell ? [cellBar(cell)] : []), view ? view.node : gridPage(told));
-    bar.querySelector("nav")?.remove();
-    if (view) bar.prepend(view.nav);
+    top.querySelector("nav")?.remove();
+    if (view) top.prepend(view.nav);
     if (view) await view.tell(cell ? await cellStory(told.map.cells[cell.cell]) : told);
-    if (told.map && back !== undefined) scrollTo(0, 0);
-    if (cell) main.querySelector(".back").focus({ preventScroll: true });
+    if (cell && back !== undefined) scrollTo(0, 0);
+    if (back !== undefined) (cell ? main.querySelector(".back") : linkTo(back))?.focus();
   }
   view?.heed(want);
   document.body.dataset.ready = "true";
+}
+
+/** The field of the map that a run belongs to. */
+function linkTo(name) {
+  const cell = found(told.map, name);
+  return cell && main.querySelector(`[data-key="${CSS.escape(cell.key)}"]`);
 }
 
 /** Take a newer story, and draw what changed. */
@@ -46,7 +52,7 @@ async function renew(fresh) {
 }
 
 async function follow(version = null) {
-  const sign = bar.querySelector(".live");
+  const sign = top.querySelector(".live");
   try {
     const answer = await fetch(live, { headers: version ? { "If-None-Match": version } : {}, cache: "no-store" });
     if (answer.ok) {
@@ -72,7 +78,7 @@ function themeSwitch() {
   return flip;
 }
 
-bar.append(h("span", { class: "room" }), ...(live ? [h("span", { class: "live", role: "status" }, "● live")] : []), themeSwitch());
-addEventListener("hashchange", open);
+top.append(h("span", { class: "room" }), ...(live ? [h("span", { class: "live", role: "status" }, "● live")] : []), themeSwitch());
+addEventListener("hashchange", () => { forget(); open(); });
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
 open().then(() => live && follow());

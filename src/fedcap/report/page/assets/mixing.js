@@ -62,7 +62,7 @@ export function mixingSection({ course, ui, choose }) {
   show();
   const attackers = groups.some(({ flag }) => flag) ? " ▲ marks attackers." : "";
   const node = section("mixing", "Who is mixed from whom",
-    `Each row is a client’s model, each column a client it is mixed from; dark is much. Clients lie in the order of likeness, so that groups show as blocks; a column that is hatched was left out.${attackers}`,
+    `Each row is a client’s model, each column a client it is mixed from; the stronger the colour, the more. Clients lie in the order of likeness, so that groups show as blocks; dots stand where a client was not there, or no more.${attackers}`,
     h("div", { class: "controls" }, play, slider, told),
     h("div", { class: "beside" }, figure(`Mixing weights`, map.node, { canvas: map.canvas }), side));
   return { node, show };

@@ -7,7 +7,7 @@ import { cut, isNumber, measure } from "./words.js";
 import { table } from "./table.js";
 
 const WIDE = 30;
-const FEW = 15;
+const TRIANGLES = 200;
 const WORDS = {
   removed: "removed", suspected: "on probation", refused: "refused", bounded: "bounded", diverged: "diverged",
 };
@@ -17,7 +17,7 @@ export function scoresSection({ course, ui, choose, redraw }) {
   if (!scores.length && !events.length) return null;
   const made = scores.length ? scoreFigure(course, ui, choose, redraw) : null;
   const node = section("detection", "What the server sees of each client",
-    scores.length && "A score for each client's update in each round. Whoever is over the limit is accused.",
+    scores.length && "A score for each client’s update in each round. Whoever is over the limit is accused.",
     made?.figure, eventTable(course, ui, choose));
   return { node, show: made ? made.show : () => {} };
 }
@@ -34,7 +34,7 @@ function scoreFigure(course, ui, choose, redraw) {
   const lines = [...clients.filter(({ y }) => Array.from(y).some(isNumber)), ...(limits.some(isNumber) ? [limit] : [])];
   const tell = (i, line) => {
     const said = `Round ${rounds[i]}: limit ${measure(limits[i])}`;
-    if (!line) return `${said}. ${summary(clients, i, limits[i])}`;
+    if (!line) return `${said}; ${summary(clients, i, limits[i])}`;
     const what = course.events.find((event) => event.client === line.client && event.round === rounds[i]);
     return `${said}. ${cut(line.name, 60)}${line.kind === "attacker" ? " ▲ attacker" : ""} ${measure(line.y[i])}` +
       (what ? `; ${WORDS[what.kind]}: ${cut(what.reason, 200)}` : "");
@@ -69,18 +69,18 @@ function summary(clients, i, limit) {
     return values.length ? `${measure(Math.min(...values))} to ${measure(Math.max(...values))}` : null;
   };
   const [honest, attackers] = [range("honest"), range("attacker")];
-  return [honest && `honest ${honest}`, attackers && `attackers ▲ ${attackers}`, `${over} over it`].filter(Boolean).join(", ");
+  return [honest && `honest clients ${honest}`, attackers && `attackers ▲ ${attackers}`, `${over || "nobody"} over the limit`].filter(Boolean).join("; ");
 }
 
 /** Triangles on attackers, crosses where somebody was removed, with the reason. */
 function marksOf(course, { rounds, values }) {
   const marks = [];
-  course.clients.forEach(({ name, role }, client) => {
-    if (role !== "attacker") return;
-    const there = rounds.map((_, i) => i).filter((i) => isNumber(values[client][i]));
-    for (const i of rounds.length <= FEW ? there : there.slice(-1))
-      marks.push({ x: rounds[i], y: values[client][i], shape: "triangle", kind: "attacker", title: `${name}, attacker` });
-  });
+  const attackers = course.clients.map((client, i) => ({ ...client, y: Array.from(values[i]) })).filter(({ role }) => role === "attacker");
+  const every = Math.ceil(attackers.reduce((sum, { y }) => sum + y.filter(isNumber).length, 0) / TRIANGLES);
+  for (const { name, y } of attackers)
+    rounds.filter((_, i) => isNumber(y[i])).forEach((round, turn) => {
+      if (turn % every === 0) marks.push({ x: round, y: y[rounds.indexOf(round)], shape: "triangle", kind: "attacker", title: `${name}, attacker` });
+    });
   for (const event of course.events.filter(({ kind }) => kind === "removed" || kind === "suspected")) {
     const y = values[event.client]?.[rounds.indexOf(event.round)];
     const shape = event.kind === "removed" ? "cross" : "dot";
@@ -110,7 +110,7 @@ function eventTable({ clients, events }, ui, choose) {
       { label: "client", value: (it) => clients[it.client].name, text: (it) => cut(clients[it.client].name, 40) + (clients[it.client].role === "attacker" ? " ▲" : ""), also: (it) => clients[it.client].role },
       { label: "round", value: (it) => it.round },
       { label: "what", value: (it) => WORDS[it.kind] ?? it.kind },
-      { label: "why", value: (it) => it.reason, text: (it) => h("span", { title: cut(it.reason, 1000) }, cut(it.reason, 220)) },
+      { label: "why", long: true, value: (it) => it.reason, text: (it) => h("span", { title: cut(it.reason, 1000) }, cut(it.reason, 220)) },
     ],
   });
 }

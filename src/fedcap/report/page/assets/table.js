@@ -36,9 +36,9 @@ export function table({ name, columns, rows, keep, filter, isChosen = () => fals
     const most = keep.all ? left.length : Math.min(left.length, FIRST);
     head.replaceChildren(...columns.map((column, i) => {
       const sorted = keep.sort === i ? (keep.down ? "descending" : "ascending") : null;
-      const arrow = { ascending: " ↑", descending: " ↓" }[sorted] ?? "";
+      const arrow = { ascending: "↑", descending: "↓" }[sorted] ?? "";
       return h("th", { scope: "col", class: numeric[i] && "number", "aria-sort": sorted ?? "none" },
-        button([column.label, h("span", { class: "arrow" }, arrow)], `${name} sort ${i}`, () => {
+        button([column.label, h("span", { class: "arrow", "aria-hidden": "true" }, arrow)], `${name} sort ${i}`, () => {
           const again = keep.sort === i;
           Object.assign(keep, { sort: i, down: again ? !keep.down : numeric[i] });
           const focused = document.activeElement?.dataset.key;
@@ -48,7 +48,7 @@ export function table({ name, columns, rows, keep, filter, isChosen = () => fals
     }));
     body.replaceChildren(...left.slice(0, most).map((i) => h("tr",
       { class: [choose && "choice", isChosen(rows[i]) && "chosen"].filter(Boolean).join(" "), onclick: choose && (() => choose(rows[i])) },
-      columns.map((column, place) => h(place ? "td" : "th", { class: numeric[place] && "number", scope: place ? null : "row" }, shownText(text(column, rows[i])))))));
+      columns.map((column, place) => h(place ? "td" : "th", { class: numeric[place] ? "number" : column.long && "long", scope: place ? null : "row" }, shownText(text(column, rows[i])))))));
     const hidden = left.length - most;
     note.replaceChildren(...[
       filter && `${left.length === rows.length ? "all" : `${grouped(left.length)} of`} ${count(rows.length, filter)}`,

@@ -39,12 +39,19 @@ export function runView(ui = freshChoices()) {
     const client = "client" in changes ? (changes.client === ui.client ? null : changes.client) : ui.client;
     const other = client !== ui.client;
     Object.assign(ui, changes, { client });
+    if (ui.round >= story.played) ui.round = null; // the newest: the view follows a run that goes on
     note({ round: ui.round, client: ui.client === null ? null : story.course.clients[ui.client].name });
     if (other) draw();
     show();
   };
   const context = () => ({ story, course: story.course, ui, choose, redraw: (id) => draw(id), link: (changes) => addressOf(changes) });
   const show = () => Object.values(drawn).forEach((one) => one.section?.show());
+
+  const goTo = (event, id) => {
+    event.preventDefault();
+    note({ at: id });
+    drawn[id].node.scrollIntoView();
+  };
 
   function draw(only = null) {
     for (const [id, , make, part] of SECTIONS) {
@@ -58,7 +65,7 @@ export function runView(ui = freshChoices()) {
     }
     const names = SECTIONS.filter(([id]) => drawn[id].section);
     const chosen = ui.client === null ? null : story.course.clients[ui.client];
-    nav.replaceChildren(...names.map(([id, name]) => h("a", { href: addressOf({ at: id }), "data-key": `to ${id}` }, name)),
+    nav.replaceChildren(...names.map(([id, name]) => h("a", { href: addressOf({ at: id }), "data-key": `to ${id}`, onclick: (event) => goTo(event, id) }, name)),
       ...(chosen ? [button([cut(chosen.name, 24), " ✕"], "clear", () => choose({ client: null }), { class: "chip", "aria-label": `stop showing ${cut(chosen.name, 24)}` })] : []));
   }
 
