@@ -8,15 +8,14 @@ from typing import Annotated
 import typer
 
 from fedcap.cli.output import AsJson, print_json
+from fedcap.cli.report import LocalRun, StoryDirectory
 from fedcap.registry import InputError, nearest
 
 ENDINGS = (".png", ".pdf", ".svg")
 
 
 def plot(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Directory of a run, a grid or a federation.")
-    ],
+    directory: StoryDirectory,
     kind: Annotated[
         str | None, typer.Argument(metavar="[KIND]", help="Which figure. [default: list what there is]")
     ] = None,
@@ -27,13 +26,14 @@ def plot(
     rounds: Annotated[
         str | None, typer.Option(help="Rounds to show in a map of mixing weights: 1,10,30.")
     ] = None,
+    local: LocalRun = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw a figure for a paper, as PNG, PDF or SVG, in colours that colour-blind people tell apart."""
+    from fedcap.cli.stories import story_for
     from fedcap.report.plots import kinds_of
-    from fedcap.report.story import story_of
 
-    there = kinds_of(story_of(directory))
+    there = kinds_of(story_for(directory, local))
     if kind is None:
         if as_json:
             print_json({name: one.line for name, one in there.items()})

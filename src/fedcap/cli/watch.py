@@ -10,6 +10,7 @@ import typer
 
 from fedcap.cli.federate.running import until_stopped
 from fedcap.cli.output import AsJson
+from fedcap.cli.report import LocalRun
 from fedcap.registry import InputError
 
 
@@ -20,6 +21,7 @@ def watch(
     ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. [default: a free one]")] = 0,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    local: LocalRun = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a run, a grid or a federation in the browser while it goes on.
@@ -27,11 +29,12 @@ def watch(
     The page is on this machine alone, and whoever opens it must know its whole address. Ctrl-C ends the page,
     and nothing else.
     """
+    from fedcap.cli.stories import story_for
     from fedcap.report.watch import Watch
 
     if directory.exists() and not directory.is_dir():
         raise InputError(f"{directory} is a file: give the directory of a run, a grid or a federation")
-    with until_stopped() as stop, Watch(directory, port) as served:
+    with until_stopped() as stop, Watch(directory, port, lambda path: story_for(path, local)) as served:
         if as_json:
             typer.echo(json.dumps({"address": served.address, "directory": str(directory)}))
         else:

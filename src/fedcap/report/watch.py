@@ -75,7 +75,7 @@ class Latest:
 
 def waiting(directory: Path) -> Story:
     """Return the story of a directory that holds nothing yet."""
-    there = "is empty so far" if directory.exists() else "does not exist yet"
+    there = "holds no rounds yet" if directory.exists() else "does not exist yet"
     sentence = f"{directory} {there}. What starts in it is shown here."
     return Story("run", directory.name, sentence, "unfinished", 0, 0)
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedcap.report.saving import save
-from fedcap.report.story.story import AttackCurves, Client, Costs, Course, ScoreCurves, Spread
+from fedcap.report.story.series import AttackCurves, Client, Costs, Course, ScoreCurves, Spread
 from fedcap.report.style import ABSENT, ATTACKER, COLOURS, HATCHES, HONEST, LINES, MAP, bare, legend, numbers
 
 WIDE, HIGH = 5.2, 3.4
@@ -110,7 +110,8 @@ def mixing(course: Course, path: Path, rounds: Sequence[int] | None = None) -> l
         axes.spines[:].set_visible(False)
         _name_rows(axes, course.clients, drawn.rows)
     figure.axes[0].set_ylabel("whose model")
-    figure.supxlabel("is mixed from whose (▲ attackers)", fontsize=10)
+    hostile = any(course.clients[at].role == "attacker" for row in drawn.rows for at in row)
+    figure.supxlabel(f"is mixed from whose{' (▲ attackers)' * hostile}", fontsize=10)
     figure.colorbar(image, ax=figure.axes, shrink=0.8, label="weight").outline.set_visible(False)
     return save(figure, path)
 
@@ -135,15 +136,15 @@ def attack(curves: AttackCurves, path: Path) -> list[Path]:
     """Draw how long the malicious updates are beside the honest mean, and where they point."""
     figure = Figure(figsize=(1.5 * WIDE, HIGH), layout="constrained")
     lengths, cosines = figure.subplots(1, 2)
-    for label, values, colour, line in (
-        ("attackers, mean", curves.length, ATTACKER, "--"),
-        ("mean of the honest", curves.benign_length, HONEST, "-"),
+    for label, values, colour, style in (
+        ("attackers, mean", curves.length, ATTACKER, "^--"),
+        ("mean of the honest", curves.benign_length, HONEST, "o-"),
     ):
-        lengths.plot(curves.rounds, numbers(values), color=colour, linestyle=line, marker=".", label=label)
+        lengths.plot(curves.rounds, numbers(values), style, color=colour, markersize=3, label=label)
     if all(value is None or value > 0 for value in (*curves.length, *curves.benign_length)):
         lengths.set_yscale("log")
     _over_rounds(lengths, "length of the update")
-    cosines.plot(curves.rounds, numbers(curves.cosine), color=ATTACKER, linestyle="--", marker=".")
+    cosines.plot(curves.rounds, numbers(curves.cosine), "^--", color=ATTACKER, markersize=3)
     cosines.set_ylim(-1.05, 1.05)
     _over_rounds(cosines, "cosine to the mean of the honest")
     legend(figure, lengths)
@@ -163,7 +164,8 @@ def clients(course: Course, path: Path) -> list[Path]:
         if any(value is not None for value in values):
             colour = "black" if reading == "local" else COLOURS[turn]
             label = "alone" if reading == "local" else reading
-            axes.plot(at, numbers(values), marker, color=colour, markersize=size, label=label)
+            beside = [place + 0.2 * (turn - 0.5) for place in at]
+            axes.plot(beside, numbers(values), marker, color=colour, markersize=size, label=label)
     for place, client in enumerate(tested):
         if client.removed is not None:
             axes.axvline(place, color=ATTACKER, linestyle=":", linewidth=1)
@@ -211,5 +213,8 @@ def cost(costs: Costs, path: Path) -> list[Path]:
 
 
 def _over_rounds(axes: Axes, ylabel: str) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    low, high = axes.get_xlim()
+    if high - low < 1:  # one round
+        axes.set_xlim(low - 1, high + 1)
     bare(axes, "round", ylabel)

@@ -81,13 +81,14 @@ def _curves(panel: Panel, cells: Sequence[Story], path: Path) -> list[Path]:
             continue
         for turn, (method, line) in enumerate(zip(panel.methods, panel.fields, strict=True)):
             found = _over_seeds([cells[cell] for cell in line[place].cells])
-            style = {"color": COLOURS[turn % len(COLOURS)], "linestyle": LINES[turn // 2 % len(LINES)]}
+            style = {"color": COLOURS[turn % len(COLOURS)], "linestyle": LINES[turn % len(LINES)]}
             rounds, means = found or ([], np.array([]))  # so that it is in the legend all the same
             axes.plot(rounds, means, linewidth=1.5, label=method, **style)
         axes.set_ylim(0, 100)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        bare(axes, title=panel.attacks[place])
-    figure.supxlabel("round", fontsize=10)
+        lowest = place + across >= len(panel.attacks)
+        axes.tick_params(labelbottom=lowest)
+        bare(axes, "round" if lowest else "", title=panel.attacks[place])
     figure.supylabel("test accuracy, %", fontsize=10)
     legend(figure, parts[0, 0])
     return save(figure, path)

@@ -10,7 +10,8 @@ from typing import Any
 from fedcap.registry import InputError
 from fedcap.report.plots import courses, grids
 from fedcap.report.story import Story
-from fedcap.report.story.story import Course, Map
+from fedcap.report.story.series import Course
+from fedcap.report.story.story import Map
 
 Draws = Callable[..., list[Path]]
 """Takes what is drawn and a path, and returns what was written."""

@@ -101,7 +101,7 @@ def read_cells(path: Path, paper: Paper) -> Folder:
             outcome = None
             troubles.append(str(error))
         cells.append(Cell(held.settings, outcome, held))
-    for file in sorted(path.glob("*.json")):
+    for file in () if (path / CELLS).is_dir() else sorted(path.glob("*.json")):
         try:
             if (outcome := read_outcome(file)) is not None:
                 settings = Settings.model_validate({"checkpoint_every": 1, **outcome.settings})
