@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from fedcap.registry import InputError
 
 if TYPE_CHECKING:
-    from fedcap.report.story import Standing, Story
+    from fedcap.report.story import Memo, Standing, Story
 
 
-def story_for(directory: Path, local: Path | None = None) -> Story:
-    """Return the story of a run, a grid or a federation, finished or not."""
+def story_for(directory: Path, local: Path | None = None, memo: Memo | None = None) -> Story:
+    """Return the story of a run, a grid or a federation, finished or not; `memo` is as in `story_of`."""
     from fedcap.experiments.paper.beside import said_of
     from fedcap.report.story import story_of
 
-    return story_of(directory, local, standings_of(directory), said_of)
+    return story_of(directory, local, standings_of(directory), said_of, memo)
 
 
 def standings_of(directory: Path) -> Mapping[str, Standing]:

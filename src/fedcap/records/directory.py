@@ -134,12 +134,12 @@ class RunDirectory:
         facts = self.provenance()
         return facts.course if facts else ""
 
-    def result(self) -> Result | None:
-        """Read the result, with the rounds' records; none before the run has finished."""
+    def result(self, history: Sequence[RoundRecord] | None = None) -> Result | None:
+        """Read the result, with the rounds' records if not given; none before the run has finished."""
         text = self._text(RESULT)
         if text is None:
             return None
-        history = self.rounds()
+        history = self.rounds() if history is None else history
         result = self._parsed(RESULT, lambda: Result.from_json(text, history))
         if len(history) < result.rounds:
             raise self.damaged(ROUNDS, f"has {len(history)} of the {result.rounds} rounds in {RESULT}")

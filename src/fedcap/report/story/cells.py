@@ -16,10 +16,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedcap.choices import spelling
-from fedcap.records import FREE_TO_CHANGE, Outcome, Result, Settings
+from fedcap.records import CONFIG, FREE_TO_CHANGE, RESULT, Outcome, Provenance, RunDirectory, Settings, read
 from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome
 from fedcap.registry import InputError
-from fedcap.report.story.held import Held
 from fedcap.report.story.paper import Paper, Said
 
 NO_ATTACK, MEAN = "none", "mean"
@@ -33,9 +32,10 @@ class Cell:
 
     settings: Settings
     outcome: Outcome | None
-    """None if it has not finished, or has its directory alone."""
-    held: Held | None
-    """None if its outcome is all there is."""
+    """None if it has not finished."""
+    path: Path | None = None
+    """Its directory; none if its outcome is all there is."""
+    provenance: Provenance | None = None
     said: Said | None = None
     """What the paper says of its setting."""
     panels: Sequence[str] = ()
@@ -45,15 +45,10 @@ class Cell:
     column: str = ""
 
     @property
-    def figures(self) -> Outcome | Result | None:
-        """What it came to; none if it has not finished."""
-        return self.outcome or (self.held.result if self.held else None)
-
-    @property
     def roster(self) -> tuple[str, ...] | None:
         """Who of its clients is malicious; none if that is not known."""
-        if self.held is not None and self.held.provenance is not None:
-            return tuple(self.held.provenance.malicious)
+        if self.provenance is not None:
+            return tuple(self.provenance.malicious)
         if self.outcome is not None and self.outcome.clients:
             return tuple(client.id for client in self.outcome.clients if client.malicious)
         return None
@@ -61,8 +56,8 @@ class Cell:
     @property
     def partition(self) -> str:
         """The hash of who has which data."""
-        if self.held is not None and self.held.provenance is not None:
-            return self.held.provenance.partition_hash
+        if self.provenance is not None:
+            return self.provenance.partition_hash
         return str(self.outcome.provenance.get("partition_hash", "")) if self.outcome else ""
 
 
@@ -91,26 +86,37 @@ def read_cells(path: Path, paper: Paper) -> Folder:
     cells: list[Cell] = []
     troubles: list[str] = []
     for directory in sorted((path / CELLS).glob("*/")) if (path / CELLS).is_dir() else ():
-        held = Held.read(directory)
-        if held.settings is None:
-            troubles.append(f"{directory} cannot be read, and is left out")
-            continue
         try:
-            outcome = read_outcome(directory / OUTCOME)
+            cells.append(_cell(directory))
         except InputError as error:
-            outcome = None
-            troubles.append(str(error))
-        cells.append(Cell(held.settings, outcome, held))
+            troubles.append(f"{directory.name} is left out: {error}")
     for file in () if (path / CELLS).is_dir() else sorted(path.glob("*.json")):
         try:
             if (outcome := read_outcome(file)) is not None:
                 settings = Settings.model_validate({"checkpoint_every": 1, **outcome.settings})
-                cells.append(Cell(settings, outcome, None))
+                cells.append(Cell(settings, outcome))
         except (InputError, ValidationError) as error:
             troubles.append(f"{file.name} is left out: {str(error).splitlines()[0]}")
     failures = [read_failure(found) for found in sorted((path / FAILED).glob("*.json"))]
     placed = _placed([replace(cell, said=paper(_plain(cell.settings))) for cell in cells])
     return Folder(placed, [failure for failure in failures if failure is not None], troubles)
+
+
+def _cell(path: Path) -> Cell:
+    """Read what a run was set to and what it came to, without its rounds."""
+    directory = RunDirectory(path)
+    settings = directory.settings()
+    if settings is None:
+        raise InputError(f"there is no {CONFIG} in it")
+    facts = outcome = None
+    with suppress(InputError):  # its own story tells
+        facts = directory.provenance()
+    with suppress(InputError):
+        outcome = read_outcome(path / OUTCOME)
+    with suppress(InputError):
+        if outcome is None and (path / RESULT).exists():
+            outcome = Outcome.of(read(path))
+    return Cell(settings, outcome, path, facts)
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

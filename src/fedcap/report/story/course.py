@@ -72,12 +72,13 @@ def _spread(held: Held, records: Sequence[RoundRecord], reading: str) -> Spread:
 
 
 def _scores(held: Held, thin: Thinning) -> list[ScoreCurves]:
-    return [_score(held, name, thin) for name in dict.fromkeys(n for r in held.rounds for n in r.scores)]
+    names = list(dict.fromkeys(name for record in held.rounds for name in record.scores))
+    return [_score(held, name, thin, len(names) * len(held.clients)) for name in names]
 
 
-def _score(held: Held, name: str, thin: Thinning) -> ScoreCurves:
+def _score(held: Held, name: str, thin: Thinning, width: int) -> ScoreCurves:
     scored = [record for record in held.rounds if name in record.scores]
-    records = thin.rounds(f"Scores ({thin.name(name)})", scored, len(held.clients))
+    records = thin.rounds(f"Scores ({thin.name(name)})", scored, width)
     values = np.full((len(held.clients), len(records)), np.nan)
     for column, record in enumerate(records):
         own = record.scores[name]

@@ -60,7 +60,7 @@ class Held:
         try:
             for record in directory.each_round(facts.course if facts else None):
                 rounds.append(record)
-            result = directory.result() if facts else None
+            result = directory.result(rounds) if facts else None
         except InputError as error:
             result = None
             troubles.append(f"{error} (shown are the {plural(len(rounds), 'round')} before that)")

@@ -18,7 +18,7 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,7 @@ def quantised(array: np.ndarray, bits: int = FINE) -> Any:
     }
 
 
+@lru_cache(maxsize=1024)  # a grid that is watched has the same stories again
 def _zipped(cell: Story) -> dict[str, str]:
     """Return the story of a grid's run, in few bytes."""
     made = _json(_plain(cell, lambda array, bits: quantised(array, COARSE), _zipped))

@@ -92,7 +92,7 @@ class Map:
     failed: Sequence[Failed] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Story:
     """All that one page tells. A run and a federation have a `course`, a grid has a `map`."""
 

@@ -8,7 +8,7 @@ from fedcap.records import CONFIG, ROUNDS
 from fedcap.registry import InputError
 from fedcap.report.story.cells import is_grid
 from fedcap.report.story.clients import Standings
-from fedcap.report.story.grid import grid_story
+from fedcap.report.story.grid import Memo, grid_story
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import read_local
 from fedcap.report.story.paper import Paper, nothing_published
@@ -24,11 +24,13 @@ def story_of(
     local: Path | str | None = None,
     standings: Standings | None = None,
     paper: Paper = nothing_published,
+    memo: Memo | None = None,
 ) -> Story:
     """Return the story of a directory, finished or not. What cannot be read is told in its `troubles`.
 
     `local` is a run of the method `local` with the same data, to compare clients with. `standings` are what a
-    federation's ledger says of its clients, `paper` says what the paper does of a setting.
+    federation's ledger says of its clients, `paper` says what the paper does of a setting. Whoever asks again
+    while a grid goes on gives the same `memo` each time: runs that are as they were are not read again.
     """
     path = Path(path)
     where = path / "run" if (path / FEDERATION).exists() else path
@@ -39,7 +41,7 @@ def story_of(
     if is_grid(path):
         if local is not None:
             raise InputError("--local is for one run: a grid has its own, if local is among its methods")
-        return grid_story(path, paper)
+        return grid_story(path, paper, {} if memo is None else memo)
     raise InputError(
         f"{path} holds no run, grid or federation: give a directory that one of them has written"
     )
