@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
 EXTRAS := $(VENV)/.extras
 
-.PHONY: demo test test-slow test-federation test-extras lint bench results clean
+.PHONY: demo test test-slow test-federation test-browser test-extras lint bench results clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
@@ -19,6 +19,9 @@ test-slow: $(INSTALLED)
 
 test-federation: $(INSTALLED)
 	$(BIN)/python -m pytest -m federation -rs
+
+test-browser: $(INSTALLED)
+	$(BIN)/python -m pytest -m browser -rs
 
 test-extras: $(EXTRAS)
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py \

@@ -1,4 +1,4 @@
-"""Headless Chromium, driven through chromedriver by the W3C WebDriver protocol, with the standard library alone."""
+"""Headless Chromium, driven through chromedriver and the WebDriver protocol by the standard library alone."""
 
 from __future__ import annotations
 
@@ -34,10 +34,19 @@ class Browser:
         self._session = ""
         options = {
             "binary": CHROMIUM,
-            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"],
+            "args": [
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--disable-dev-shm-usage",
+            ],
             "prefs": {"download.default_directory": str(downloads)},
         }
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        wanted = {
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }
         answer = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"/session/{answer['sessionId']}"
 
@@ -78,7 +87,10 @@ class Browser:
         return self._call("POST", "/element", {"using": "css selector", "value": selector})  # type: ignore[no-any-return]
 
     def click(self, selector: str) -> None:
-        self.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element := self.find(selector))
+        self.run(
+            "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})",
+            element := self.find(selector),
+        )
         self._call("POST", f"/element/{element[_ELEMENT]}/click")
         self.settle()
 
@@ -94,18 +106,28 @@ class Browser:
         self.settle()
 
     def texts(self, selector: str) -> list[str]:
-        return self.run("return [...document.querySelectorAll(arguments[0])].map((it) => it.textContent)", selector)  # type: ignore[no-any-return]
+        return self.run(
+            "return [...document.querySelectorAll(arguments[0])].map((it) => it.textContent)", selector
+        )  # type: ignore[no-any-return]
 
     def command(self, name: str, **content: Any) -> Any:
         """Give a command of the DevTools protocol."""
         return self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": content})
 
     def size(self, width: int, height: int) -> None:
-        self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def prefers(self, **features: str) -> None:
         """Emulate what a reader prefers: `color_scheme="dark"`."""
-        named = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
+        named = [
+            {"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()
+        ]
         self.command("Emulation.setEmulatedMedia", features=named)
 
     def shoot(self, path: Path, whole: bool = True) -> None:
@@ -121,7 +143,11 @@ class Browser:
         """Press a button that saves a file, and return the file's content."""
         before = set(self.downloads.iterdir())
         self.click(selector)
-        fresh = lambda: [p for p in set(self.downloads.iterdir()) - before if p.suffix != ".crdownload" and p.name[0] != "."]  # noqa: E731
+
+        def fresh() -> list[Path]:
+            files = set(self.downloads.iterdir()) - before
+            return [path for path in files if path.suffix != ".crdownload" and path.name[0] != "."]
+
         return waited(fresh, 10, "a download")[0].read_text(encoding="utf-8-sig")  # type: ignore[no-any-return]
 
     def complaints(self) -> list[str]:
@@ -131,7 +157,9 @@ class Browser:
     def requests(self) -> list[str]:
         """Return the addresses that were asked for so far; each is told once."""
         messages = [json.loads(line["message"])["message"] for line in self._log("performance")]
-        return [it["params"]["request"]["url"] for it in messages if it["method"] == "Network.requestWillBeSent"]
+        return [
+            it["params"]["request"]["url"] for it in messages if it["method"] == "Network.requestWillBeSent"
+        ]
 
     def _log(self, kind: str) -> list[dict[str, Any]]:
         return self._call("POST", "/se/log", {"type": kind})  # type: ignore[no-any-return]
@@ -154,11 +182,17 @@ def browser() -> Iterator[Browser]:
     assert CHROMEDRIVER is not None
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "log"
-        driver = subprocess.Popen([CHROMEDRIVER, "--port=0", f"--log-path={log}"], stdout=subprocess.PIPE, text=True)
+        driver = subprocess.Popen(
+            [CHROMEDRIVER, "--port=0", f"--log-path={log}"], stdout=subprocess.PIPE, text=True
+        )
         assert driver.stdout is not None
         window = None
         try:
-            port = next(line.rsplit(" ", 1)[1].strip(". \n") for line in driver.stdout if "successfully on port" in line)
+            port = next(
+                line.rsplit(" ", 1)[1].strip(". \n")
+                for line in driver.stdout
+                if "successfully on port" in line
+            )
             (downloads := Path(scratch) / "downloads").mkdir()
             window = Browser(f"http://127.0.0.1:{port}", downloads)
             yield window

@@ -1,8 +1,8 @@
 """From a packed story to one HTML file: style sheets, scripts and the story itself, and nothing fetched.
 
-The scripts in `assets` are ES modules; here they become one, in the order in which they need each other. The page
-may run that script and use those styles and nothing else: its content security policy names their hashes. With
-`live`, an address relative to the page's own, the page asks there for newer stories.
+The scripts in `assets` are ES modules; here they become one, in the order in which they need each other. The
+page may run that script and use those styles, and nothing else: its content security policy has their hashes.
+With `live`, an address relative to the page's own, the page asks there for newer stories.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PAGE = """<!doctype html>
 </head>
 <body{live}>
 <div class="top"></div>
-<main><noscript>This page draws its pictures with a script of its own: allow scripts to read it.</noscript></main>
+<main><noscript>This page is drawn by a script of its own: allow scripts to read it.</noscript></main>
 <script type="application/json" id="story">{story}</script>
 <script type="module">{script}</script>
 </body>

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { figure, indexOf, section } from "./frame.js";
 import { lineChart } from "./chart.js";
-import { cut, isNumber, percent } from "./words.js";
+import { called, cut, isNumber, percent } from "./words.js";
 
 const READINGS = {
   personal: ["Personal", "each client’s own model, after it trained"],
@@ -20,7 +20,7 @@ export function accuracySection({ course, ui, choose }) {
   const node = section("accuracy", "Accuracy",
     "On the honest clients’ own test samples, in percent. The line is the mean over all samples; the band reaches from the worst client to the best.",
     h("div", { class: "pair" }, charts.map(({ figure }) => figure)),
-    course.local && h("p", { class: "note" }, `Local: ${cut(course.local.source, 300)}`));
+    course.local && h("p", { class: "note" }, `Local is ${course.local.source[0].toLowerCase()}${cut(course.local.source.slice(1), 300)}`));
   return { node, show: () => charts.forEach(({ move }) => move(indexOf(curves.rounds, ui.round))) };
 }
 
@@ -35,11 +35,11 @@ function chart(course, ui, choose, reading, floor) {
     { name: "worst", y: worst, kind: "bound", label: "worst client" },
     local?.some(isNumber) && { name: "Local", y: local, kind: "local", label: "Local" },
     { name: "mean", y: mean, kind: reading, label: "mean" },
-    own && Array.from(own).some(isNumber) && { name, y: own, kind: "own", label: cut(name, 14) },
+    own && Array.from(own).some(isNumber) && { name, y: own, kind: "own", label: called(name, 14) },
   ].filter(Boolean);
   const tell = (i) => [
     `Round ${rounds[i]}: mean ${percent(mean[i])}`, `worst client ${percent(worst[i])}`, `best ${percent(best[i])}`,
-    local && isNumber(local[i]) && `Local ${percent(local[i])}`, own && isNumber(own[i]) && `${cut(name, 40)} ${percent(own[i])}`,
+    local && isNumber(local[i]) && `Local ${percent(local[i])}`, own && isNumber(own[i]) && `${called(name)} ${percent(own[i])}`,
   ].filter(Boolean).join(", ");
   const [title, when] = READINGS[reading];
   const made = lineChart({

@@ -77,11 +77,12 @@ export function aboutSection({ story }) {
   const said = (title, list) => list?.length > 0 && h("div", null, h("h3", null, title), h("ul", null, list.map((words) => h("li", null, cut(words, 500)))));
   const node = section("about", "How it was made", null,
     story.command && h("div", { class: "command" }, h("p", null, "This repeats it:"), h("pre", { tabindex: 0 }, h("code", null, story.command)),
-      button("copy", "copy", (event) => copy(event.target, story.command))),
+      h("div", { class: "tools" }, button("copy", "copy", (event) => copy(event.target, story.command)),
+        story.config && saver("TOML", "config", "application/toml", () => story.config))),
     facts("Provenance", story.provenance), facts("Settings", story.settings), said("What this page leaves out", story.thinned));
   return { node, show: () => {} };
 }
 
 async function copy(target, text) {
-  await navigator.clipboard?.writeText(text).then(() => (target.textContent = "copied"), () => getSelection().selectAllChildren(target.previousSibling));
+  await navigator.clipboard?.writeText(text).then(() => (target.textContent = "copied"), () => getSelection().selectAllChildren(target.closest(".command").querySelector("code")));
 }

@@ -28,14 +28,30 @@ export function button(words, key, action, attributes) {
   return h("button", { type: "button", "data-key": key, onclick: action, ...attributes }, words);
 }
 
-/** Draw now and whenever the element's width changes. */
+/** Have something drawn whenever the element's width changes, and when `fit` says that it has a place. */
 export function fitted(element, draw) {
   let last = 0;
-  new ResizeObserver(() => {
+  element.fit = () => {
     const width = Math.round(element.clientWidth);
     if (width && width !== last) draw((last = width));
-  }).observe(element);
+  };
+  element.dataset.fitted = "";
+  new ResizeObserver(element.fit).observe(element);
   return element;
+}
+
+/** Draw what was just put on the page at once, so that nothing below it moves later. */
+export function fit(root) {
+  root.querySelectorAll("[data-fitted]").forEach((element) => element.fit());
+}
+
+/** Change the page while what its reader looks at, of the children of `root`, stays where it is. */
+export function inPlace(root, change) {
+  const seen = [...root.children].find((child) => child.getBoundingClientRect().bottom > 60);
+  const [id, top] = [seen?.id, seen?.getBoundingClientRect().top];
+  change();
+  const heir = [...root.children].find((child) => child.id === id);
+  if (heir) scrollBy({ top: heir.getBoundingClientRect().top - top, behavior: "instant" });
 }
 
 /** Replace an element; who had the focus in it has it again, found by its key. */
@@ -43,6 +59,7 @@ export function replaced(old, fresh) {
   const focus = old.contains(document.activeElement) ? document.activeElement : null;
   const [key, start, end] = [focus?.dataset.key, focus?.selectionStart, focus?.selectionEnd];
   old.replaceWith(fresh);
+  fit(fresh);
   if (key) {
     const heir = [...fresh.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key);
     heir?.focus({ preventScroll: true });

@@ -46,7 +46,8 @@ function panelSection(panel, number, many) {
         h("thead", null, h("tr", null, h("th", { scope: "col" }, "method"), panel.attacks.map((attack) => h("th", { scope: "col" }, cut(attack, 40))), h("th", { scope: "col", class: "worst" }, "worst attack"))),
         h("tbody", null, panel.methods.map((method, row) => h("tr", null, h("th", { scope: "row" }, cut(method, 60)),
           panel.fields[row].map((field, column) => fieldCell(panel, row, column, field)), worstCell(panel, row)))))),
-    h("p", { class: "note" }, "Framed: the attack that hurts a method most.", panel.fields.flat().some((field) => field.diverged) && " † some of its runs diverged: weights became NaN or infinite."));
+    h("p", { class: "note" }, "Framed: the attack that hurts a method most.", panel.fields.flat().some(isReadOtherwise) && " In brackets: our figure, read as the paper reads its own.",
+      panel.fields.flat().some((field) => field.diverged) && " † some of its runs diverged: weights became NaN or infinite."));
 }
 
 function fieldCell(panel, row, column, field) {
@@ -57,9 +58,12 @@ function fieldCell(panel, row, column, field) {
     h("a", { href: addressOf({ cell: nameOf(panel, row, column, field.seeds[0]) }, {}), "aria-label": `${words}; open`, "data-key": keyOf(panel, row, column) },
       h("span", { class: "mean" }, percent(field.mean) + (field.diverged ? " †" : "")),
       isNumber(field.half_width) && h("span", { class: "half" }, `± ${percent(field.half_width)}`),
-      isNumber(field.published) && h("span", { class: "paper", title: field.source }, `paper ${percent(field.published)}`),
+      isNumber(field.published) && h("span", { class: "paper", title: cut(field.source, 200) }, `paper ${percent(field.published)}${isReadOtherwise(field) ? ` (${percent(field.read)})` : ""}`),
       field.missing > 0 && h("span", { class: "half" }, `${count(field.missing, "run")} to come`)));
 }
+
+/** Whether the paper prints another reading than our mean is of. */
+const isReadOtherwise = ({ mean, read }) => isNumber(read) && Math.abs(read - mean) >= 0.05;
 
 function worstCell(panel, row) {
   const column = panel.worst[row];

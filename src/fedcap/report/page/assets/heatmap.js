@@ -17,7 +17,7 @@ export function heatMap({ names, flags, top, tell, choose, label }) {
   const over = h("div", { class: "over" });
   const readout = h("p", { class: "readout" });
   const host = h("div", { class: "map" }, canvas, over);
-  let [row, column, framed, weights, place, svg] = [null, null, null, [], null, null];
+  let [row, column, framed, place, svg] = [null, null, null, null, null];
 
   const read = () => {
     const words = tell(row, column);
@@ -70,10 +70,10 @@ export function heatMap({ names, flags, top, tell, choose, label }) {
     canvas: { node: canvas, get place() { return place; } },
     get svg() { return svg; },
     paint(fresh) {
-      weights = fresh;
       const image = new ImageData(size, size);
-      weights.forEach((line, y) => line.forEach((weight, x) => {
-        if (isNumber(weight)) image.data.set([...colour(weight / top), 255], 4 * (y * size + x));
+      const shades = Array.from({ length: 256 }, (_, i) => [...colour(i / 255), 255]);
+      fresh.forEach((line, y) => line.forEach((weight, x) => {
+        if (isNumber(weight)) image.data.set(shades[Math.min(255, Math.round((255 * weight) / top))], 4 * (y * size + x));
       }));
       canvas.getContext("2d").putImageData(image, 0, 0);
       read();
@@ -90,9 +90,10 @@ function picture(names, flags, top, { x, y, width }, label) {
   const side = width / names.length;
   const every = Math.ceil(11 / side);
   const labels = names.flatMap((name, i) => {
-    const text = (i % every === 0 ? cut(name, NAME) : "") + (flags[i] ? ` ${flags[i]}` : "");
+    const named = i % every === 0;
+    const text = `${named ? cut(name, NAME) : ""} ${named || side >= 5 ? flags[i] : ""}`.trim();
     const at = (i + 0.5) * side;
-    const size = Math.min(11, Math.max(7, side)) + (flags[i] ? 0 : 0);
+    const size = Math.min(11, Math.max(7, side));
     return !text ? [] : [
       s("text", { class: `name ${flags[i] && "attacker"}`, x: x - 5, y: y + at + size / 3, "text-anchor": "end", "font-size": size }, text),
       s("text", { class: `name ${flags[i] && "attacker"}`, transform: `translate(${x + at + size / 3},${y - 5})rotate(-90)`, "font-size": size }, text),

@@ -3,7 +3,7 @@
 import { button, h } from "./dom.js";
 import { figure, indexOf, section } from "./frame.js";
 import { heatMap } from "./heatmap.js";
-import { count, cut, isNumber, measure, percent } from "./words.js";
+import { called, count, isNumber, measure, percent } from "./words.js";
 
 const SHOWN = 6;
 const STEP = 350;
@@ -20,7 +20,7 @@ export function mixingSection({ course, ui, choose }) {
   const tell = (row, column) => {
     if (row === null) return `Round ${mixing.rounds[at]}. Point at a field, or use the arrow keys.`;
     const share = weight(row, column);
-    const [mine, theirs] = [row, column].map((i) => cut(names[i], 40) + (groups[i].flag ? " (attacker ▲)" : ""));
+    const [mine, theirs] = [row, column].map((i) => called(names[i]) + (groups[i].flag ? " (attacker ▲)" : ""));
     if (!isNumber(share)) return `Round ${mixing.rounds[at]}: ${mine} has nothing from ${theirs}; one of them was not there.`;
     return `Round ${mixing.rounds[at]}: ${percent(100 * share)} % of ${mine}’s model ${row === column ? "is its own last one" : `comes from ${theirs}`}.`;
   };
@@ -101,9 +101,9 @@ function beside(mixing, groups, at, row) {
   const bar = (words, share, kind) => h("li", null, h("span", { class: "who" }, words), h("span", { class: "share" }, `${percent(100 * share)} %`),
     h("span", { class: `bar ${kind}`, "--share": `${(100 * share) / (parts[0]?.share || 1)}%` }));
   return [
-    h("h3", null, `What ${cut(groups[row].name, 40)}’s model is made of`),
+    h("h3", null, `What ${called(groups[row].name)}’s model is made of`),
     parts.length ? h("ul", { class: "bars" },
-      parts.slice(0, SHOWN).map((part) => bar(cut(part.name, 40) + (part.own ? " (itself)" : "") + (part.flag && " ▲"), part.share, part.flag && "attacker")),
+      parts.slice(0, SHOWN).map((part) => bar(called(part.name) + (part.own ? " (itself)" : "") + (part.flag && " ▲"), part.share, part.flag && "attacker")),
       rest > 0 && bar(`${count(parts.length - SHOWN, "other")} together`, rest, "rest")) : h("p", null, `It was sent no model in round ${mixing.rounds[at]}.`),
     even].filter(Boolean);
 }

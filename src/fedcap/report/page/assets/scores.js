@@ -3,7 +3,7 @@
 import { button, h, s } from "./dom.js";
 import { choice, figure, indexOf, section } from "./frame.js";
 import { lineChart } from "./chart.js";
-import { cut, isNumber, measure } from "./words.js";
+import { called, cut, isNumber, measure } from "./words.js";
 import { table } from "./table.js";
 
 const WIDE = 30;
@@ -36,7 +36,7 @@ function scoreFigure(course, ui, choose, redraw) {
     const said = `Round ${rounds[i]}: limit ${measure(limits[i])}`;
     if (!line) return `${said}; ${summary(clients, i, limits[i])}`;
     const what = course.events.find((event) => event.client === line.client && event.round === rounds[i]);
-    return `${said}. ${cut(line.name, 60)}${line.kind === "attacker" ? " ▲ attacker" : ""} ${measure(line.y[i])}` +
+    return `${said}. ${called(line.name)}${line.kind === "attacker" ? " ▲ attacker" : ""} ${measure(line.y[i])}` +
       (what ? `; ${WORDS[what.kind]}: ${cut(what.reason, 200)}` : "");
   };
   const chosen = lines.findIndex((line) => line.client === ui.client);
@@ -79,12 +79,12 @@ function marksOf(course, { rounds, values }) {
   const every = Math.ceil(attackers.reduce((sum, { y }) => sum + y.filter(isNumber).length, 0) / TRIANGLES);
   for (const { name, y } of attackers)
     rounds.filter((_, i) => isNumber(y[i])).forEach((round, turn) => {
-      if (turn % every === 0) marks.push({ x: round, y: y[rounds.indexOf(round)], shape: "triangle", kind: "attacker", title: `${name}, attacker` });
+      if (turn % every === 0) marks.push({ x: round, y: y[rounds.indexOf(round)], shape: "triangle", kind: "attacker", title: `${called(name)}, attacker` });
     });
   for (const event of course.events.filter(({ kind }) => kind === "removed" || kind === "suspected")) {
     const y = values[event.client]?.[rounds.indexOf(event.round)];
     const shape = event.kind === "removed" ? "cross" : "dot";
-    marks.push({ x: event.round, y, shape, kind: event.kind, title: `${course.clients[event.client].name}, ${WORDS[event.kind]} in round ${event.round}: ${event.reason}` });
+    marks.push({ x: event.round, y, shape, kind: event.kind, title: `${called(course.clients[event.client].name)}, ${WORDS[event.kind]} in round ${event.round}: ${event.reason}` });
   }
   return marks;
 }
@@ -104,7 +104,7 @@ function legend(course) {
 function eventTable({ clients, events }, ui, choose) {
   if (!events.length) return h("p", { class: "note" }, "Nobody was removed, suspected or refused.");
   return table({
-    name: "what happened to whom", rows: events, keep: (ui.eventTable ??= {}), filter: "event",
+    name: "what happened to whom", rows: events, keep: (ui.eventTable ??= {}), filter: "event", first: 12,
     choose: (event) => choose({ client: event.client }), isChosen: (event) => event.client === ui.client,
     columns: [
       { label: "client", value: (it) => clients[it.client].name, text: (it) => cut(clients[it.client].name, 40) + (clients[it.client].role === "attacker" ? " ▲" : ""), also: (it) => clients[it.client].role },

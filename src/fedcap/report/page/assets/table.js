@@ -4,15 +4,14 @@ import { button, h } from "./dom.js";
 import { count, cut, grouped, isNumber } from "./words.js";
 import { csv, saver } from "./save.js";
 
-const FIRST = 40;
-
 /**
  * Draw a table.
  *
  * `columns` are `{label, value(row), text(row), help}`: `value` is what is sorted, filtered and saved, `text` what is
- * shown, a string or a node. `keep` is where sorting and filter are remembered: `{sort, down, filter, all}`.
+ * shown, a string or a node. `keep` is where sorting and filter are remembered: `{sort, down, filter, all}`. `first` rows are
+ * shown until all are asked for.
  */
-export function table({ name, columns, rows, keep, filter, isChosen = () => false, choose }) {
+export function table({ name, columns, rows, keep, filter, first = 40, isChosen = () => false, choose }) {
   const text = (column, row) => (column.text ?? column.value)(row);
   const numeric = columns.map((column) => rows.some((row) => isNumber(column.value(row))));
   const words = rows.map((row) => columns.map((column) => `${column.value(row) ?? ""} ${column.also?.(row) ?? ""}`).join(" ").toLowerCase());
@@ -33,7 +32,7 @@ export function table({ name, columns, rows, keep, filter, isChosen = () => fals
 
   const draw = () => {
     const left = shown();
-    const most = keep.all ? left.length : Math.min(left.length, FIRST);
+    const most = keep.all ? left.length : Math.min(left.length, first);
     head.replaceChildren(...columns.map((column, i) => {
       const sorted = keep.sort === i ? (keep.down ? "descending" : "ascending") : null;
       const arrow = { ascending: "↑", descending: "↓" }[sorted] ?? "";

@@ -12,7 +12,7 @@ export function verdict(story) {
   const progress = planned > 0 && state !== "finished" && h("p", { class: "state" },
     h("progress", { value: played, max: Math.max(planned, played, 1), "aria-label": "progress" }),
     state === "stopped" ? `stopped after ${count(played, unit)} of ${planned}` : `${played} of ${count(planned, unit)} so far`);
-  return h("header", { class: "verdict" },
+  return h("header", { class: "verdict", id: "verdict" },
     h("p", { class: "kind" }, `A ${KINDS[kind] ?? kind}`),
     h("h1", null, cut(story.title, 200)),
     h("p", { class: "lead" }, cut(story.sentence, 800)),

@@ -1,6 +1,6 @@
 // The view of one run or federation: the verdict, then its pictures. It remembers what its reader chose.
 
-import { button, h, replaced } from "./dom.js";
+import { button, fit, h, inPlace, replaced } from "./dom.js";
 import { addressOf, note } from "./address.js";
 import { verdict } from "./verdict.js";
 import { accuracySection } from "./accuracy.js";
@@ -9,7 +9,7 @@ import { mixingSection } from "./mixing.js";
 import { clientsSection } from "./clients.js";
 import { aboutSection, attackSection, classesSection, costSection } from "./details.js";
 import { unpacked } from "./unpack.js";
-import { cut } from "./words.js";
+import { called } from "./words.js";
 
 const SECTIONS = [
   ["accuracy", "Accuracy", accuracySection, ({ course }, ui) => [course.accuracy, course.local, ui.client]],
@@ -60,13 +60,13 @@ export function runView(ui = freshChoices()) {
       const section = story.course || id === "about" ? make(context()) : null;
       const fresh = section?.node ?? h("section", { id, hidden: true });
       if (drawn[id]) replaced(drawn[id].node, fresh);
-      else node.append(fresh);
+      else fit(node.appendChild(fresh));
       drawn[id] = { key, section, node: fresh };
     }
     const names = SECTIONS.filter(([id]) => drawn[id].section);
     const chosen = ui.client === null ? null : story.course.clients[ui.client];
     nav.replaceChildren(...names.map(([id, name]) => h("a", { href: addressOf({ at: id }), "data-key": `to ${id}`, onclick: (event) => goTo(event, id) }, name)),
-      ...(chosen ? [button([cut(chosen.name, 24), " ✕"], "clear", () => choose({ client: null }), { class: "chip", "aria-label": `stop showing ${cut(chosen.name, 24)}` })] : []));
+      ...(chosen ? [button([called(chosen.name, 24), " ✕"], "clear", () => choose({ client: null }), { class: "chip", "aria-label": `stop showing ${called(chosen.name, 24)}` })] : []));
   }
 
   return {
@@ -75,13 +75,15 @@ export function runView(ui = freshChoices()) {
     async tell(fresh) {
       packed = fresh;
       const head = verdict(fresh);
-      if (top) replaced(top, head);
-      else node.append(head);
-      top = head;
+      if (!top) node.append(head);
       story = { ...fresh, course: await unpacked(fresh.course) };
       if (ui.client !== null && !story.course?.clients[ui.client]) ui.client = null;
-      draw();
-      show();
+      inPlace(node, () => {
+        if (top) replaced(top, head);
+        top = head;
+        draw();
+        show();
+      });
     },
     heed({ round, client, at }) {
       const found = story.course?.clients.findIndex(({ name }) => name === client) ?? -1;

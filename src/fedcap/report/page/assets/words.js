@@ -42,4 +42,7 @@ export function cut(text, most = 160) {
   return whole.length > most ? `${whole.slice(0, most - 1)}…` : whole;
 }
 
+/** A client's name in a sentence: a mere number is "client 7". */
+export const called = (name, most = 40) => (/^\d+$/.test(name) ? `client ${name}` : cut(name, most));
+
 export const count = (number, one, many = `${one}s`) => `${grouped(number)} ${number === 1 ? one : many}`;
