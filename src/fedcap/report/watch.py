@@ -127,7 +127,7 @@ class Watch:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    block_on_close = False  # a browser may hold a connection open; it is not waited for
+    block_on_close = False  # whoever connects and says nothing is not waited for
 
     def __init__(self, address: tuple[str, int], latest: Latest, token: str) -> None:
         super().__init__(address, _Handler)
@@ -140,8 +140,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    protocol_version = "HTTP/1.1"
     timeout = 30
+    # HTTP/1.0, a connection per question: none is left to be served once the page is closed.
 
     def do_GET(self) -> None:
         what = self._asked()
@@ -181,8 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Send the code and not a word."""
-        self.close_connection = True
-        self._answer(code, "", "text/plain", {"Connection": "close"})
+        self._answer(code, "", "text/plain")
 
     def version_string(self) -> str:
         """Do not say what serves this."""
