@@ -16,10 +16,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from federation_tools import federation
 from helpers import Killer, call
 from run_tools import SMALL
 
 import fedcap
+from fedcap.cli.stories import story_for
+from fedcap.federation.operator import Federation
 from fedcap.records import RoundRecord
 from fedcap.report import watch as watching
 from fedcap.report.story import Story
@@ -75,6 +78,34 @@ def test_a_run_is_followed_from_before_it_exists_to_its_end(served: Watch, tmp_p
     assert [one["state"] for one in told] == ["unfinished"] * 5 + ["finished"]
     assert "does not exist yet" in str(told[0]["sentence"])
     assert told[1]["planned"] == 3
+
+
+def test_the_operator_sees_who_is_weighted_how_and_who_is_on_probation_and_why(tmp_path: Path) -> None:
+    patient = {"name": "fedcap", "policy": {"name": "strikes", "strikes": 9}, "t_norm": 0.5}
+    held = federation(tmp_path, patient)
+    (tmp_path / "federation.toml").write_text(Federation(host="localhost").text())
+    held.transport.ipm = frozenset("2")
+    with Watch(tmp_path, tell=story_for) as watch, held.conductor() as conductor:
+        assert "0 of 3 rounds so far" in str(story(watch)["sentence"])
+        for _ in range(2):
+            record = conductor.play()
+        told = story(watch)
+        assert record is not None
+        assert (told["kind"], told["played"], told["state"]) == ("federation", 2, "unfinished")
+        clients = {client["name"]: client for client in told["course"]["clients"]}  # type: ignore[index]
+        suspect = clients.pop("site-2")
+        assert (suspect["state"], suspect["reason"]) == ("probation", str(record.suspected["2"]))
+        assert suspect["share"] is None
+        assert {client["state"] for client in clients.values()} == {"active"}
+        (mixing,) = fedcap.read(held.run).mixings
+        means = dict(zip(mixing.contributors, 100 * mixing.weights.mean(axis=0), strict=True))
+        assert {name: client["share"] for name, client in clients.items()} == {
+            f"site-{client}": pytest.approx(share, abs=0.1) for client, share in means.items()
+        }
+        held.ledger.remove("0", "its disk burnt down")
+        told = story(watch)
+        (gone,) = (c for c in told["course"]["clients"] if c["name"] == "site-0")  # type: ignore[index]
+        assert (gone["state"], gone["reason"]) == ("removed", "its disk burnt down")
 
 
 def test_the_page_is_the_one_that_asks_for_newer_stories(served: Watch) -> None:
