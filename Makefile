@@ -6,10 +6,13 @@ INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
 EXTRAS := $(VENV)/.extras
 
-.PHONY: demo test test-slow test-federation test-browser test-extras lint bench results clean
+.PHONY: demo pictures test test-slow test-federation test-browser test-extras lint bench results clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
+
+pictures: demo
+	$(BIN)/python docs/pictures.py
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
