@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedcap.records import (
+    CONFIG,
     PROVENANCE,
     Mixing,
     Provenance,
@@ -64,6 +65,9 @@ class Held:
         except InputError as error:
             result = None
             troubles.append(f"{error} (shown are the {plural(len(rounds), 'round')} before that)")
+        if rounds:
+            missing = [name for name in (CONFIG, PROVENANCE) if not (path / name).exists()]
+            troubles += [f"{path / name} is missing" for name in missing]
         return cls(path, settings, facts, rounds, result, troubles)
 
     @cached_property
