@@ -19,7 +19,10 @@ def watch(
         Path,
         typer.Argument(metavar="DIR", help="Directory of a run, a grid or a federation; it may come later."),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. [default: a free one]")] = 0,
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, show_default=False, help="Port on 127.0.0.1. [default: a free one]"),
+    ] = 0,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     local: LocalRun = None,
     as_json: AsJson = False,

@@ -53,13 +53,18 @@ def bare(axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "") -> Non
         axes.set_title(title, fontsize=10, parse_math=False)
 
 
+def legend_columns(inches: float, names: Sequence[str]) -> int:
+    """Return how many names stand side by side in a legend so wide."""
+    return min(len(names), max(1, int(inches * 14 / (longest(names) + 6))))
+
+
 def legend(figure: Figure, axes: Axes) -> None:
     """Put a legend of what is in the axes below the figure."""
     handles, names = axes.get_legend_handles_labels()
     if names:
-        across = max(1, int(figure.get_figwidth() * 14 / (longest(names) + 6)))
-        columns = min(len(names), across)
-        figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+        columns = legend_columns(figure.get_figwidth(), names)
+        below: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
+        figure.legend(handles, names, ncols=columns, **below)
 
 
 def finish(figure: Figure, axes: Axes, xlabel: str, ylabel: str, title: str = "") -> None:

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from fedcap.report import charts
 from fedcap.report.saving import save
 from fedcap.report.story.story import Field, Map, Panel, Story
-from fedcap.report.style import COLOURS, LINES, bare, legend, numbers
+from fedcap.report.style import COLOURS, LINES, bare, legend, legend_columns, numbers
 
 Curve = tuple[Sequence[int], np.ndarray]
 
@@ -71,25 +71,30 @@ def _worst(panel: Panel, path: Path) -> list[Path]:
 
 
 def _curves(panel: Panel, cells: Sequence[Story], path: Path) -> list[Path]:
-    across = min(4, math.ceil(math.sqrt(len(panel.attacks))))
-    down = -(-len(panel.attacks) // across)
-    figure = Figure(figsize=(max(4.4, 2.6 * across), 2.3 * down + 0.8), layout="constrained")
+    count = len(panel.attacks)
+    across = count if count <= 4 else min(4, math.ceil(math.sqrt(count)))
+    down = -(-count // across)
+    wide = max(4.4, 2.6 * across)
+    named = -(-len(panel.methods) // legend_columns(wide, panel.methods))
+    figure = Figure(figsize=(wide, 2.3 * down + 0.3 + 0.18 * named), layout="constrained")
     parts = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for place, axes in enumerate(parts.flat):
-        if place >= len(panel.attacks):
+        if place >= count:
             axes.set_axis_off()
             continue
         for turn, (method, line) in enumerate(zip(panel.methods, panel.fields, strict=True)):
             found = _over_seeds([cells[cell] for cell in line[place].cells])
-            style = {"color": COLOURS[turn % len(COLOURS)], "linestyle": LINES[turn % len(LINES)]}
+            style = {
+                "color": COLOURS[turn % len(COLOURS)],
+                "linestyle": LINES[(turn + turn // len(COLOURS)) % len(LINES)],
+            }
             rounds, means = found or ([], np.array([]))  # so that it is in the legend all the same
             axes.plot(rounds, means, linewidth=1.5, label=method, **style)
         axes.set_ylim(0, 100)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        lowest = place + across >= len(panel.attacks)
+        lowest = place + across >= count
         axes.tick_params(labelbottom=lowest)
-        bare(axes, "round" if lowest else "", title=panel.attacks[place])
-    figure.supylabel("test accuracy, %", fontsize=10)
+        bare(axes, "round" * lowest, "test accuracy, %" * (place % across == 0), panel.attacks[place])
     legend(figure, parts[0, 0])
     return save(figure, path)
 
