@@ -100,7 +100,7 @@ def read_cells(path: Path, paper: Paper) -> Folder:
             cells.append(_cell(directory))
         except InputError as error:
             troubles.append(f"{directory.name} is left out: {error}")
-    for file in sorted(path.glob("*.json")):
+    for file in () if (path / CELLS).is_dir() else sorted(path.glob("*.json")):
         try:
             if (outcome := read_outcome(file)) is not None:
                 settings = Settings.model_validate({"checkpoint_every": 1, **outcome.settings})

@@ -9,7 +9,7 @@ const KINDS = { run: "run", grid: "comparison", federation: "federation" };
 export function verdict(story) {
   const { kind, state, played, planned } = story;
   const unit = kind === "grid" ? "run" : "round";
-  const progress = state !== "finished" && h("p", { class: "state" },
+  const progress = planned > 0 && state !== "finished" && h("p", { class: "state" },
     h("progress", { value: played, max: Math.max(planned, played, 1), "aria-label": "progress" }),
     state === "stopped" ? `stopped after ${count(played, unit)} of ${planned}` : `${played} of ${count(planned, unit)} so far`);
   return h("header", { class: "verdict", id: "verdict" },
