@@ -1,16 +1,17 @@
 """A run's directory: config.toml, provenance.json, rounds.jsonl, checkpoint.safetensors, result.json.
 
 Every file but rounds.jsonl is written to a temporary file and renamed; rounds.jsonl grows by a line per
-round, each with a checksum of itself and of the lines before it. A line is on disk when `append` returns, so
-a checkpoint written afterwards never includes a round without a line. Whenever a run is killed, the lines up
-to its checkpoint's round are complete; a resumed run drops the later ones with `rewrite_rounds`.
+round, each with a checksum of itself and of the lines before it, and mixing.bin, before it, by a frame. A
+line is on disk when `append` returns, so a checkpoint written afterwards never includes a round without a
+line. Whenever a run is killed, the lines up to its checkpoint's round are complete; a resumed run drops the
+later ones with `rewrite_rounds`.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from fedcap.files import write_aside
 from fedcap.records.checksum import is_intact, signature, signed
+from fedcap.records.mixing import MIXING, Mixing, read_frames
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import Result
 from fedcap.records.rounds import RoundRecord
@@ -107,29 +109,37 @@ class RunDirectory:
 
         A line that was changed, or that is not where it was written, is an error.
         """
-        records, before = [], self._start()
+        return list(self.each_round(self._start(), first))
+
+    def each_round(self, start: str | None, first: int | None = None) -> Iterator[RoundRecord]:
+        """Yield the records, up to an error. `start` is the run's course; none if nobody knows it."""
+        before = start
         for number, line in enumerate(self.lines()[:first], start=1):
             place = f"{ROUNDS}, line {number},"
             record = self._parsed(place, partial(RoundRecord.from_json, line))
             if record.round != number:
                 raise self.damaged(place, f"is of round {record.round}: lines are missing, doubled or moved")
-            if not is_intact(line, before):
+            if before is not None and not is_intact(line, before):
                 raise self.damaged(place, "was changed, or is not of this run")
-            records.append(record)
+            yield record
             before = signature(line)
-        return records
+
+    def mixings(self, rounds: Collection[int] | None = None) -> list[Mixing]:
+        """Read the weights that models were mixed with: of the rounds that have a line, or of these."""
+        wanted = range(1, len(self.lines()) + 1) if rounds is None else rounds
+        return [Mixing.from_frame(frame) for at, frame in read_frames(self.path / MIXING) if at in wanted]
 
     def _start(self) -> str:
         """Return what the first line's checksum follows: what the run is."""
         facts = self.provenance()
         return facts.course if facts else ""
 
-    def result(self) -> Result | None:
-        """Read the result, with the rounds' records; none before the run has finished."""
+    def result(self, history: Sequence[RoundRecord] | None = None) -> Result | None:
+        """Read the result, with the rounds' records if not given; none before the run has finished."""
         text = self._text(RESULT)
         if text is None:
             return None
-        history = self.rounds()
+        history = self.rounds() if history is None else history
         result = self._parsed(RESULT, lambda: Result.from_json(text, history))
         if len(history) < result.rounds:
             raise self.damaged(ROUNDS, f"has {len(history)} of the {result.rounds} rounds in {RESULT}")
@@ -179,22 +189,31 @@ class RunDirectory:
         """Write provenance.json."""
         write_aside(self.path / PROVENANCE, provenance.to_json())
 
-    def append(self, record: RoundRecord) -> None:
-        """Append a round's line, and flush it to disk."""
+    def append(self, record: RoundRecord, mixing: Mixing | None = None) -> None:
+        """Append a round's line, and before it the weights of its mixtures, and flush them to disk."""
         if self._last is None:
             lines = self.lines()
             self._last = signature(lines[-1]) if lines else self._start()
         line = signed(record.to_json(), self._last)
-        with open(self.path / ROUNDS, "a") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        if mixing is not None:
+            self._add(MIXING, mixing.to_frame())
+        self._add(ROUNDS, f"{line}\n".encode())
         self._last = signature(line)
 
-    def rewrite_rounds(self, lines: Iterable[str]) -> None:
-        """Keep these lines of rounds.jsonl, and no others."""
+    def _add(self, name: str, content: bytes) -> None:
+        with open(self.path / name, "ab") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rewrite_rounds(self, lines: Sequence[str]) -> None:
+        """Keep these lines of rounds.jsonl, and no others; of mixing.bin, what is of the same rounds."""
         write_aside(self.path / ROUNDS, "".join(line + "\n" for line in lines))
         self._last = None
+        path = self.path / MIXING
+        if path.exists():
+            kept = (frame for number, frame in read_frames(path) if number <= len(lines))
+            write_aside(path, b"".join(kept))
 
     def write_result(self, result: Result) -> None:
         """Write result.json: the run has finished."""

@@ -1,0 +1,89 @@
+"""mixing.bin: who is mixed from whom in each round, R×N, with a byte for each weight.
+
+A frame per round. Its head is three 32-bit numbers, little-endian: the length of what follows, a CRC-32, and
+the round. What follows is deflated: a line of JSON with the receivers' and the contributors' names, the
+largest weight of each row as a 32-bit float, and the weights row by row, a byte each, in 255ths of the row's
+largest. Methods that mix nothing write no file.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MIXING = "mixing.bin"
+_HEAD = struct.Struct("<III")
+_STEPS = 255
+
+
+@dataclass(frozen=True, eq=False)
+class Mixing:
+    """From whose models each client's model was mixed in a round."""
+
+    round: int
+    receivers: Sequence[str]
+    contributors: Sequence[str]
+    weights: np.ndarray
+    """R×N. Read back, each weight is within a 510th of its row's largest."""
+
+    @classmethod
+    def of(
+        cls, number: int, receivers: Sequence[str], contributors: Sequence[str], weights: Any
+    ) -> Mixing | None:
+        """Return the weights of a round, a tensor; none if there are none."""
+        if weights is None or not len(weights):
+            return None
+        return cls(number, list(receivers), list(contributors), weights.numpy(force=True))
+
+    def to_frame(self) -> bytes:
+        """Return the round's frame."""
+        import numpy as np
+
+        weights = np.nan_to_num(np.asarray(self.weights, dtype=np.float32), posinf=0.0, neginf=0.0).clip(0)
+        largest = weights.max(axis=1, initial=0.0).astype("<f4")
+        unit = np.where(largest > 0, largest, 1)[:, None]
+        codes = np.rint(_STEPS * (weights / unit)).astype(np.uint8)
+        names = json.dumps([[*self.receivers], [*self.contributors]]).encode()
+        content = zlib.compress(names + b"\n" + largest.tobytes() + codes.tobytes())
+        return _HEAD.pack(len(content), _checksum(self.round, content), self.round) + content
+
+    @classmethod
+    def from_frame(cls, frame: bytes) -> Mixing:
+        """Read a whole frame back."""
+        import numpy as np
+
+        _, _, number = _HEAD.unpack_from(frame)
+        names, _, rest = zlib.decompress(frame[_HEAD.size :]).partition(b"\n")
+        receivers, contributors = json.loads(names)
+        rows, columns = len(receivers), len(contributors)
+        largest = np.frombuffer(rest, "<f4", rows)
+        codes = np.frombuffer(rest, np.uint8, rows * columns, offset=largest.nbytes)
+        unit = largest[:, None] / np.float32(_STEPS)
+        return cls(number, receivers, contributors, codes.reshape(rows, columns) * unit)
+
+
+def read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield each round's number and its frame, up to a frame that is cut off or damaged."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (a missing file has no frames)
+    except OSError:
+        return
+    with file:
+        while len(head := file.read(_HEAD.size)) == _HEAD.size:
+            length, expected, number = _HEAD.unpack(head)
+            content = file.read(length)
+            if len(content) < length or _checksum(number, content) != expected:
+                return
+            yield number, head + content
+
+
+def _checksum(number: int, content: bytes) -> int:
+    return zlib.crc32(content, number)
