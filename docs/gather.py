@@ -11,6 +11,7 @@ from pathlib import Path
 
 from docs import api, commands, things
 from docs.markdown import page
+from docs.round import Drawn
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -32,6 +33,7 @@ def gather(folder: Path) -> None:
         "reference": things.pages(),
         "commands": commands.pages(),
         "api": api.pages(),
+        "drawings": Drawn().all(),
     }
     for name, pages in parts.items():
         for path, text in pages.items():
