@@ -21,6 +21,7 @@ from fedcap.records import (
     CHECKPOINT,
     RESULT,
     ROUNDS,
+    Mixing,
     Provenance,
     RoundRecord,
     RunDirectory,
@@ -90,13 +91,13 @@ class Books:
             raise directory.damaged(CHECKPOINT, f"is of another version: {error!r}") from None
         return about.round
 
-    def close_round(self, record: RoundRecord, server: Server) -> None:
+    def close_round(self, record: RoundRecord, server: Server, mixing: Mixing | None = None) -> None:
         """Write a round down; it counts, and can no longer be lost, once this returns."""
         clients = list(server.roster)
         if self._facts is not None and self._facts.clients != clients:
             self._facts = replace(self._facts, clients=clients)
             self.directory.write_provenance(self._facts)
-        self.directory.append(record)
+        self.directory.append(record, mixing)
         tensors = {**under("server", server.tensors()), "clients.clients": names_to_tensor([])}
         about = About(record.round, self._plan.layout, self._plan.course)
         write_aside(self.directory.checkpoint, pack(about, tensors))

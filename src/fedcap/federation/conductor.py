@@ -26,7 +26,7 @@ from fedcap.federation.collecting import Collected, collect, served
 from fedcap.federation.ledger import SERVER, Entry, Ledger, State
 from fedcap.federation.messages import WISHES, Answer, Kind
 from fedcap.federation.plan import Plan
-from fedcap.federation.recording import mean_shares, record_of
+from fedcap.federation.recording import mean_shares, mixing_of, record_of
 from fedcap.federation.transport import Transport
 from fedcap.methods.rounds import Opening
 from fedcap.methods.server import BY_HAND, Server
@@ -139,7 +139,7 @@ class Conductor:
         with single_thread():
             serving = self.server.serve(asked.uploads())
             models = served(serving.dispatch, serving.clients)
-            weights = mean_shares(self.server, serving)
+            mixing = mixing_of(serving)
         trained = self._collect("train", models)
         if len(trained.answers) < self.plan.least:
             self._give_up(opening, {**asked.failed, **trained.failed}, len(trained.answers))
@@ -156,10 +156,10 @@ class Conductor:
             LOG.warning(crowd)
         notes = [*self._notes, *record.notes, *([crowd] if crowd else [])]
         record = replace(record, notes=notes, removed={**self._by_hand, **record.removed})
-        self._books.close_round(record, self.server)
+        self._books.close_round(record, self.server, mixing)
         self.history.append(record)
         self._by_hand, self._notes = {}, []
-        note_round(self.ledger, record, closing, weights)
+        note_round(self.ledger, record, closing, mean_shares(mixing))
         return record
 
     def welcome(self) -> set[str]:

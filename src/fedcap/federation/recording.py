@@ -9,8 +9,7 @@ from fedcap.federation.collecting import Collected
 from fedcap.federation.messages import Answer
 from fedcap.methods.intake import MEDIANS_BELIEVED
 from fedcap.methods.rounds import Closing, Opening, Serving
-from fedcap.methods.server import Server
-from fedcap.records import Accuracy, ClientAccuracy, RoundRecord, Seconds, finite, recorded
+from fedcap.records import Accuracy, ClientAccuracy, Mixing, RoundRecord, Seconds, finite, recorded
 
 
 def record_of(
@@ -46,13 +45,17 @@ def record_of(
     )
 
 
-def mean_shares(server: Server, serving: Serving) -> dict[str, float] | None:
+def mixing_of(serving: Serving) -> Mixing | None:
+    """Return who is mixed from whom in the models that go out in a round, if those are mixtures."""
+    return Mixing.of(serving.round, serving.clients, serving.pool, serving.dispatch.mixing)
+
+
+def mean_shares(mixing: Mixing | None) -> dict[str, float] | None:
     """Return each client's mean share in the models that go out in a round, if those are mixtures."""
-    pools, mixing = server.pools, serving.dispatch.mixing
-    if pools is None or mixing is None:
+    if mixing is None:
         return None
-    shares = mixing.mean(dim=0).tolist()
-    return {client: round(share, 4) for client, share in zip(pools[0], shares, strict=True)}
+    shares = mixing.weights.mean(axis=0).tolist()
+    return {client: round(share, 4) for client, share in zip(mixing.contributors, shares, strict=True)}
 
 
 def told_accuracy(answers: Mapping[str, Answer], shares: bool) -> Accuracy | None:

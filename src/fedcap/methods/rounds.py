@@ -46,6 +46,8 @@ class Serving:
     """How many numbers each client sends besides its update."""
     root_start: Tensor | None
     """D: the model from which the server must train an update on its own root set, if the method has one."""
+    pool: tuple[str, ...] = ()
+    """From whose models each client's was mixed, in the order of the mixing weights' columns."""
 
     @property
     def clients(self) -> tuple[str, ...]:

@@ -130,6 +130,7 @@ class Server:
             offer,
             self.method.extra(offer.dispatch),
             self.request_start if self.method.root_samples else None,
+            (self.pools or [()])[0],
         )
         self._opening = None
         return self._serving

@@ -18,6 +18,7 @@ from fedcap.records.directory import (
 )
 from fedcap.records.mass_removal import mass_removal, nobody_left
 from fedcap.records.metrics import Measures, Metrics
+from fedcap.records.mixing import MIXING, Mixing
 from fedcap.records.outcome import ClientOutcome, Curve, Norms, Outcome, percentile, settings_key
 from fedcap.records.provenance import Provenance, Shorter
 from fedcap.records.result import ClientResult, Removal, Result, removals, summarise
@@ -49,6 +50,7 @@ __all__ = [
     "CHECKPOINT",
     "CONFIG",
     "FREE_TO_CHANGE",
+    "MIXING",
     "PROVENANCE",
     "RESULT",
     "ROUNDS",
@@ -60,6 +62,7 @@ __all__ = [
     "Curve",
     "Measures",
     "Metrics",
+    "Mixing",
     "Named",
     "NewDirectory",
     "Norms",

@@ -1,16 +1,17 @@
 """A run's directory: config.toml, provenance.json, rounds.jsonl, checkpoint.safetensors, result.json.
 
 Every file but rounds.jsonl is written to a temporary file and renamed; rounds.jsonl grows by a line per
-round, each with a checksum of itself and of the lines before it. A line is on disk when `append` returns, so
-a checkpoint written afterwards never includes a round without a line. Whenever a run is killed, the lines up
-to its checkpoint's round are complete; a resumed run drops the later ones with `rewrite_rounds`.
+round, each with a checksum of itself and of the lines before it, and mixing.bin, before it, by a frame. A
+line is on disk when `append` returns, so a checkpoint written afterwards never includes a round without a
+line. Whenever a run is killed, the lines up to its checkpoint's round are complete; a resumed run drops the
+later ones with `rewrite_rounds`.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from fedcap.files import write_aside
 from fedcap.records.checksum import is_intact, signature, signed
+from fedcap.records.mixing import MIXING, Mixing, read_mixings
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import Result
 from fedcap.records.rounds import RoundRecord
@@ -119,6 +121,19 @@ class RunDirectory:
             before = signature(line)
         return records
 
+    def mixings(self) -> list[Mixing]:
+        """Read the weights that models were mixed with, of each round that has any, up to the last line."""
+        last = len(self.lines())
+        return [mixing for mixing, _ in self._mixings() if mixing.round <= last]
+
+    def _mixings(self) -> Iterator[tuple[Mixing, bytes]]:
+        try:
+            yield from read_mixings((self.path / MIXING).read_bytes())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self.damaged(MIXING, f"cannot be read: {error.strerror}") from None
+
     def _start(self) -> str:
         """Return what the first line's checksum follows: what the run is."""
         facts = self.provenance()
@@ -179,22 +194,30 @@ class RunDirectory:
         """Write provenance.json."""
         write_aside(self.path / PROVENANCE, provenance.to_json())
 
-    def append(self, record: RoundRecord) -> None:
-        """Append a round's line, and flush it to disk."""
+    def append(self, record: RoundRecord, mixing: Mixing | None = None) -> None:
+        """Append a round's line, after the weights that its models were mixed with, and flush them to disk."""
         if self._last is None:
             lines = self.lines()
             self._last = signature(lines[-1]) if lines else self._start()
         line = signed(record.to_json(), self._last)
-        with open(self.path / ROUNDS, "a") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        if mixing is not None:
+            self._add(MIXING, mixing.to_bytes())
+        self._add(ROUNDS, f"{line}\n".encode())
         self._last = signature(line)
 
-    def rewrite_rounds(self, lines: Iterable[str]) -> None:
-        """Keep these lines of rounds.jsonl, and no others."""
+    def _add(self, name: str, content: bytes) -> None:
+        with open(self.path / name, "ab") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rewrite_rounds(self, lines: Sequence[str]) -> None:
+        """Keep these lines of rounds.jsonl, and no others; of mixing.bin, what is of the same rounds."""
         write_aside(self.path / ROUNDS, "".join(line + "\n" for line in lines))
         self._last = None
+        if (self.path / MIXING).exists():
+            kept = (frame for mixing, frame in self._mixings() if mixing.round <= len(lines))
+            write_aside(self.path / MIXING, b"".join(kept))
 
     def write_result(self, result: Result) -> None:
         """Write result.json: the run has finished."""

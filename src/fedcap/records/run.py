@@ -11,6 +11,7 @@ from typing import Any
 from fedcap.records.checks import checked_provenance, checked_result, checked_rounds
 from fedcap.records.directory import CONFIG, PROVENANCE, RunDirectory
 from fedcap.records.frame import all_columns, tidy_rows
+from fedcap.records.mixing import Mixing
 from fedcap.records.prose import describe_run
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import ClientResult, Removal, Result, client_results, has_diverged, removals
@@ -48,6 +49,11 @@ class Run:
     def diverged(self) -> bool:
         """Whether any benign client diverged in the last round, or diverged in any round and was removed."""
         return has_diverged(self.rounds)
+
+    @property
+    def mixings(self) -> list[Mixing]:
+        """Who was mixed from whom in each round that mixed models, read from disk."""
+        return RunDirectory(self.path).mixings()
 
     @property
     def detects(self) -> bool:

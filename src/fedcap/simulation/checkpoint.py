@@ -107,7 +107,7 @@ class Keeper:
 
     def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
         """Write the round's line, then, every so often, a checkpoint."""
-        self._directory.append(record)
+        self._directory.append(record, simulation.mixing)
         if record.round % simulation.experiment.checkpoint_every == 0 or simulation.finished:
             write_aside(self._directory.checkpoint, checkpoint(simulation, self._course))
 

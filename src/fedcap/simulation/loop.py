@@ -19,7 +19,7 @@ from fedcap.methods.intake import Upload
 from fedcap.methods.rounds import Opening, Serving
 from fedcap.methods.server import Server
 from fedcap.randomness import derived_seed
-from fedcap.records import Realised, Result, RoundRecord, finite, mass_removal, recorded, summarise
+from fedcap.records import Mixing, Realised, Result, RoundRecord, finite, mass_removal, recorded, summarise
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.clients import Clients
 from fedcap.simulation.measures import Stopwatch, measure_accuracy, tally
@@ -53,6 +53,8 @@ class Simulation:
         self.names = self.data.names
         """The clients' identities, in the order of the data."""
         self.history: list[RoundRecord] = []
+        self.mixing: Mixing | None = None
+        """Who was mixed from whom in the last round, if models were."""
         device = experiment.device
         build = models.builder(experiment.network, self.data.shape, self.data.classes)
         called = models.label(experiment.network)
@@ -182,6 +184,7 @@ class Simulation:
             if not any(map(mass_removal, self.history)):
                 logging.getLogger("fedcap").warning(crowd)
         self.history.append(record)
+        self.mixing = Mixing.of(number, serving.clients, serving.pool, serving.dispatch.mixing)
         return record
 
     def _requests(
