@@ -21,7 +21,8 @@ test-federation: $(INSTALLED)
 	$(BIN)/python -m pytest -m federation -rs
 
 test-extras: $(EXTRAS)
-	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py \
+	    tests/test_tracker_libraries.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -45,7 +46,7 @@ $(RIVALS): $(INSTALLED)
 	touch $@
 
 $(EXTRAS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna,tensorboard,mlflow]'
 	touch $@
 
 clean:
