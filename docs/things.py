@@ -23,9 +23,9 @@ SOURCES = Path(fedcap.__file__).parents[1]
 
 def pages() -> dict[str, str]:
     """Return the pages by their paths, and for each kind the list by which they are found."""
-    found: dict[str, str] = {}
+    found = {"SUMMARY.md": "".join(f"- [{room.capitalize()}]({_folder(room)}/)\n" for room in registries())}
     for room, registry in registries().items():
-        folder = room.replace(" ", "-")
+        folder = _folder(room)
         things = [explained(registry, name) for name in registry.names()]
         found[f"{folder}/index.md"] = overview(room, registry, things)
         found[f"{folder}/SUMMARY.md"] = "".join(
@@ -33,6 +33,10 @@ def pages() -> dict[str, str]:
         )
         found |= {f"{folder}/{thing.name}.md": described(registry, thing) for thing in things}
     return found
+
+
+def _folder(room: str) -> str:
+    return room.replace(" ", "-")
 
 
 def explained(registry: Registry[Any], name: str) -> Explanation:
