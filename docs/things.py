@@ -71,7 +71,9 @@ def _link(thing: Explanation) -> str:
 
 
 def described(registry: Registry[Any], thing: Explanation) -> str:
-    """Return the page of one thing."""
+    """Return the page of one thing; its summary stands there if its file has other things too."""
+    cls = registry.get(thing.name)
+    alone = sum(registry.get(name).__module__ == cls.__module__ for name in registry.names()) == 1
     also = f" Also called {', '.join(map(code, thing.aliases))}." if thing.aliases else ""
     kind = f"{'An' if thing.kind[0] in 'aeiou' else 'A'} {thing.kind}."
     options = table(
@@ -80,11 +82,11 @@ def described(registry: Registry[Any], thing: Explanation) -> str:
     )
     notes = "\n".join(f"- {inline(note)}" for note in thing.notes)
     use = console(thing.use) if thing.use.startswith("fedcap ") else f"```python\n{thing.use}\n```"
-    source = inspect.getsourcefile(registry.get(thing.name))
+    source = inspect.getsourcefile(cls)
     where = f"Its code is in {code(str(Path(source).relative_to(SOURCES)))}." if source else ""
     return page(
         f"# {thing.name}",
-        f"**{inline(thing.summary)}** {kind}{also}",
+        f"{kind}{also}" if alone else f"{kind}{also} {inline(thing.summary)}",
         prose(thing.about),
         *(["## Options", options] if options else []),
         *(["## Presets", notes] if notes else []),
