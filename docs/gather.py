@@ -1,15 +1,16 @@
-"""The pages of the site, gathered in one folder: those written by hand, those of the repository, those generated.
+"""The pages of the site, gathered in one folder: written by hand, taken from the repository, or generated.
 
-Nothing of it is kept: the folder is made anew each time.
+The folder is made anew each time.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
-from docs import api, commands, things
+from docs import api, commands, notebook, things
 from docs.markdown import page
 from docs.round import Drawn
 
@@ -27,7 +28,8 @@ def gather(folder: Path) -> None:
     shutil.copytree(HERE / "pages", folder)
     shutil.copytree(HERE / "figures", folder / "in-depth" / "figures")
     shutil.copy(HERE / "demo.png", folder / "assets")
-    parts = {
+    parts: dict[str, Mapping[str, str | bytes]] = {
+        "start": notebook.pages(),
         "in-depth": documents(),
         "own": guide(),
         "reference": things.pages(),
@@ -36,12 +38,12 @@ def gather(folder: Path) -> None:
         "drawings": Drawn().all(),
     }
     for name, pages in parts.items():
-        for path, text in pages.items():
+        for path, content in pages.items():
             target = folder / name / path
             if target.exists():
                 raise FileExistsError(f"two pages are called {name}/{path}")
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def documents() -> dict[str, str]:
@@ -52,7 +54,7 @@ def documents() -> dict[str, str]:
 
 
 def relinked(text: str) -> str:
-    """Return a document whose links to others hold on the site; of links to other files the words are left."""
+    """Return a document whose links to others hold on the site; of other links to files only words stay."""
     names = {path.name for path in DOCUMENTS}
 
     def link(found: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ def prose(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Return words as Markdown, with nothing in them that could be taken for HTML, a link or a cell's edge."""
+    """Return words as Markdown; nothing in them is taken for HTML, a link or the edge of a cell."""
     parts = _CODE.split(text)
     return "".join(part if part.startswith("`") else part.translate(_ESCAPED) for part in parts)
 

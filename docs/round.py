@@ -103,10 +103,12 @@ class Drawn:
         return [*marks, *heat(40, 40, scaled, titles)]
 
     def _legend(self, x: float, y: float) -> list[str]:
-        shown: list[tuple[int | None, str]] = [(g, name) for g, name in enumerate(("0–4", "5–9", "even", "odd"))]
+        shown: list[tuple[int | None, str]] = [
+            (g, name) for g, name in enumerate(("low", "high", "even", "odd"))
+        ]
         parts = []
         for at, (group, name) in enumerate([*shown, (None, "")]):
-            words = "attacker" if group is None else f"honest, mostly {name} digits"
+            words = "attacker" if group is None else f"honest, {name} digits"
             parts.append(mark(x, y + 24 * at, group))
             parts.append(text(x + 14, y + 24 * at + 4, words, anchor="start"))
         return parts
@@ -120,7 +122,7 @@ class Drawn:
             text(325, 190, "blue: alike, +1", anchor="start"),
             text(325, 212, "orange: opposite, −1", anchor="start"),
         ]
-        about = "Map of cosines between all clients' updates: blocks of likeness along the diagonal, one per group"
+        about = "Map of cosines between clients' updates: each group is a block of likeness on the diagonal"
         return drawing(560, 310, about, [*parts, *self._legend(335, 50), *note])
 
     def weigh(self) -> str:
@@ -130,7 +132,7 @@ class Drawn:
         parts = self._map(weights, "client {row} takes {value:.1%} from client {column}", top)
         client = self.order[0]
         parts += self._bars(client, weights[client].tolist())
-        about = "Map of mixing weights: each row is a client, each column whom it takes from; groups show as blocks"
+        about = "Map of mixing weights: who is sent a model in rows, from whom in columns; groups are blocks"
         return drawing(700, 310, about, parts)
 
     def _bars(self, client: int, weights: Sequence[float]) -> list[str]:
@@ -146,7 +148,7 @@ class Drawn:
         return parts
 
     def mix(self) -> str:
-        """Draw the models on the plane in which they differ most: last round's, and those that are mixed of them."""
+        """Draw last round's models, and those mixed from them, on the plane in which they differ most."""
         updates = self.seen.models - self.seen.last
         points = torch.cat([updates, self.seen.sent - self.seen.last])
         honest = [k for k in self.order if self.groups[k] is not None]

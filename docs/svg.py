@@ -1,4 +1,4 @@
-"""Drawings as SVG that stands in a page: its colours are the page's, light or dark, by the classes of extra.css."""
+"""Drawings as SVG that stands in a page: extra.css gives it the page's colours, light or dark."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ CELL = 13
 
 
 def drawing(width: float, height: float, about: str, parts: Iterable[str]) -> str:
-    """Return a figure of Markdown's kind: one block without an empty line; `about` is what it shows, in words."""
-    head = f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{escape(about)}">'
+    """Return a figure, as one block without an empty line; `about` says in words what it shows."""
+    head = (
+        f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{escape(about)}">'
+    )
     lines = ["<figure class='drawing'>", head, *parts, "</svg>", "</figure>"]
     return "\n".join(lines) + "\n"
 
@@ -49,7 +51,9 @@ def _polygon(radius: float, corners: int, turn: float) -> str:
 
 def heat(x: float, y: float, values: Sequence[Sequence[float]], titles: Sequence[Sequence[str]]) -> list[str]:
     """Return a map of values from −1 to 1: the stronger, the fuller; those below 0 in another colour."""
-    parts = [f'<rect x="{x}" y="{y}" width="{CELL * len(values[0])}" height="{CELL * len(values)}" class="frame"/>']
+    parts = [
+        f'<rect x="{x}" y="{y}" width="{CELL * len(values[0])}" height="{CELL * len(values)}" class="frame"/>'
+    ]
     for row, (numbers, said) in enumerate(zip(values, titles, strict=True)):
         for column, (number, title) in enumerate(zip(numbers, said, strict=True)):
             kind = "below" if number < 0 else "above"

@@ -54,8 +54,8 @@ def overview(room: str, registry: Registry[Any], things: list[Explanation]) -> s
         for row, thing in zip(rows, things, strict=True):
             row.append(str(aggregators.make(thing.name).withstands(clients, bad)))
         note = (
-            f"The last column is the number of bad rows, whatever they hold, that a rule survives among {clients}"
-            f" if it is told to expect {bad}. 0 is no promise: the rule's page says what it is good against."
+            f"The last column is how many bad rows among {clients}, whatever they hold, a rule survives that"
+            f" is told to expect {bad}. 0 is no promise: the rule's page says what it is good against."
         )
     return page(f"# {room.capitalize()}", prose(_room(registry)), table(head, rows), note)
 
