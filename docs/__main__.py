@@ -8,19 +8,24 @@ import sys
 from pathlib import Path
 
 from docs.gather import HERE, ROOT, gather
+from docs.links import troubles
 from docs.things import SOURCES
 
 
 def main(site: Path) -> None:
-    """Build the site."""
+    """Build the site; end with a line for each trouble if there is any."""
     work = ROOT / "build" / "docs"
     gather(work / "pages")
     settings = (HERE / "zensical.toml").read_text(encoding="utf-8")
     (work / "zensical.toml").write_text(settings.replace("SOURCES", str(SOURCES)), encoding="utf-8")
     shutil.rmtree(work / "site", ignore_errors=True)
     subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=work, check=True)
+    found = troubles(work / "site")
+    if found:
+        sys.exit("\n".join(found))
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(work / "site", site)
+    print(f"Open {site / 'index.html'}")
 
 
 if __name__ == "__main__":
