@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
 EXTRAS := $(VENV)/.extras
+DOCS := $(VENV)/.docs
 
-.PHONY: demo test test-slow test-federation test-extras lint bench results clean
+.PHONY: demo test test-slow test-federation test-extras lint bench results docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
@@ -32,6 +33,9 @@ lint: $(INSTALLED)
 results: $(INSTALLED)
 	$(BIN)/fedcap paper write
 
+docs: $(DOCS)
+	$(BIN)/python -m docs
+
 bench: $(RIVALS)
 	$(BIN)/python -m benchmarks
 
@@ -49,5 +53,9 @@ $(EXTRAS): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna,tensorboard,mlflow]'
 	touch $@
 
+$(DOCS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) fedcap-demo
+	rm -rf $(VENV) build/docs site fedcap-demo
