@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fedcap
 from docs.gather import HERE, ROOT, gather
 from docs.links import troubles
-from docs.things import SOURCES
 
 
 def main(site: Path) -> None:
@@ -17,7 +17,9 @@ def main(site: Path) -> None:
     work = ROOT / "build" / "docs"
     gather(work / "pages")
     settings = (HERE / "zensical.toml").read_text(encoding="utf-8")
-    (work / "zensical.toml").write_text(settings.replace("SOURCES", str(SOURCES)), encoding="utf-8")
+    (work / "zensical.toml").write_text(
+        settings.replace("SOURCES", str(Path(fedcap.__file__).parents[1])), encoding="utf-8"
+    )
     shutil.rmtree(work / "site", ignore_errors=True)
     subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=work, check=True)
     found = troubles(work / "site")

@@ -1,4 +1,4 @@
-"""What is wrong with a built site: links that lead nowhere, and pages that would load something from elsewhere."""
+"""What is wrong with a built site: links that lead nowhere, and what a page would load from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
-"""What a page loads by itself, and where it says so; whatever else has an address is followed by its reader."""
+"""What a page loads by itself, and where it says so; other addresses are for its reader to follow."""
 NOT_LOADED = {"canonical", "next", "prev"}
 """Kinds of <link> that are for search engines."""
 
@@ -49,7 +49,6 @@ def troubles(site: Path) -> list[str]:
             target = target / "index.html" if target.is_dir() else target
             if not target.is_relative_to(site.resolve()) or not target.is_file():
                 found.append(f"{name} leads to {address}, which is not there")
-            elif parts.fragment and target.suffix == ".html":
-                if unquote(parts.fragment) not in read(target).places:
-                    found.append(f"{name} leads to {address}, and there is no such place")
+            elif parts.fragment and unquote(parts.fragment) not in read(target).places:
+                found.append(f"{name} leads to {address}, and there is no such place")
     return found

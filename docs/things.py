@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from pathlib import Path
 from typing import Any
 
-import fedcap
 from docs.markdown import code, console, inline, page, prose, table
 from fedcap import aggregators
 from fedcap.cli.explain import Explanation, explanations, registries
@@ -18,7 +16,6 @@ from fedcap.registry import Registry
 
 BESIDE = (20, 6)
 """The N and M for which the page of all rules tells how many bad rows each withstands."""
-SOURCES = Path(fedcap.__file__).parents[1]
 
 
 def pages() -> dict[str, str]:
@@ -82,8 +79,6 @@ def described(registry: Registry[Any], thing: Explanation) -> str:
     )
     notes = "\n".join(f"- {inline(note)}" for note in thing.notes)
     use = console(thing.use) if thing.use.startswith("fedcap ") else f"```python\n{thing.use}\n```"
-    source = inspect.getsourcefile(cls)
-    where = f"Its code is in {code(str(Path(source).relative_to(SOURCES)))}." if source else ""
     return page(
         f"# {thing.name}",
         f"{kind}{also}" if alone else f"{kind}{also} {inline(thing.summary)}",
@@ -92,5 +87,5 @@ def described(registry: Registry[Any], thing: Explanation) -> str:
         *(["## Presets", notes] if notes else []),
         "## Use",
         use,
-        where,
+        f"Its code is in {code(cls.__module__)}.",
     )
