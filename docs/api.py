@@ -8,22 +8,17 @@ from types import FunctionType, ModuleType
 import fedcap
 from docs.markdown import code, inline, page
 
-ROOMS = ("attacks", "aggregators", "detectors", "methods", "simulation", "records")
+ROOMS = ("attacks", "aggregators", "detectors", "methods", "simulation", "records", "trackers")
 """Rooms whose public names one's own code builds on."""
 
 
 def pages() -> dict[str, str]:
     """Return the pages by their paths, and the list by which they are found."""
-    found = {"fedcap.md": described("fedcap", fedcap)}
+    modules = {"fedcap": fedcap}
     for room in ROOMS:
-        module = getattr(fedcap, room, None) or importlib.import_module(f"fedcap.{room}")
-        found[f"{room}.md"] = described(f"fedcap.{room}", module)
-    return found | {"SUMMARY.md": "".join(f"- [{_title(path)}]({path})\n" for path in found)}
-
-
-def _title(path: str) -> str:
-    name = path.removesuffix(".md")
-    return name if name == "fedcap" else f"fedcap.{name}"
+        modules[f"fedcap.{room}"] = getattr(fedcap, room, None) or importlib.import_module(f"fedcap.{room}")
+    found = {f"{name}.md": described(name, module) for name, module in modules.items()}
+    return found | {"SUMMARY.md": "".join(f"- [{name}]({name}.md)\n" for name in modules)}
 
 
 def described(name: str, module: ModuleType) -> str:

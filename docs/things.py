@@ -17,6 +17,17 @@ from fedcap.registry import Registry
 BESIDE = (20, 6)
 """The N and M for which the page of all rules tells how many bad rows each withstands."""
 
+OWN = {
+    "methods": "method",
+    "attacks": "attack",
+    "aggregators": "rule",
+    "detectors": "detector",
+    "data sets": "data",
+    "models": "network",
+    "trackers": "tracker",
+}
+"""Where it is told how to bring one's own, by room."""
+
 
 def pages() -> dict[str, str]:
     """Return the pages by their paths, and for each kind the list by which they are found."""
@@ -54,7 +65,8 @@ def overview(room: str, registry: Registry[Any], things: list[Explanation]) -> s
             f"The last column is how many bad rows among {clients}, whatever they hold, a rule survives that"
             f" is told to expect {bad}. 0 is no promise: the rule's page says what it is good against."
         )
-    return page(f"# {room.capitalize()}", prose(_room(registry)), table(head, rows), note)
+    own = f"[Bring your own {OWN[room]}](../../own/{OWN[room]}.md)." if room in OWN else ""
+    return page(f"# {room.capitalize()}", prose(_room(registry)), table(head, rows), note, own)
 
 
 def _room(registry: Registry[Any]) -> str:
