@@ -14,8 +14,9 @@ import fedcap
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines import make_engine
 from fedcap.experiments.engines.ray_task import FILES, Board, task, write_run
-from fedcap.experiments.store import CellStore, Failure
+from fedcap.experiments.store import CellStore
 from fedcap.records import CHECKPOINT, RunDirectory
+from fedcap.records.cells import Failure
 from fedcap.registry import InputError
 from fedcap.simulation import carried, make_crew
 

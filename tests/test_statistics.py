@@ -12,11 +12,11 @@ from scipy import stats
 
 from fedcap.experiments.statistics import (
     bootstrap_interval,
-    half_width,
     holm,
     sign_flip_p,
     smallest_p,
 )
+from fedcap.records.intervals import half_width
 
 FIVE = [93.1, 94.4, 92.7, 95.0, 93.9]
 FIGURES = st.floats(-100, 100, allow_subnormal=False)

@@ -12,8 +12,9 @@ from itertools import chain
 from statistics import fmean
 
 from fedcap.experiments.cells import Cell, Found
-from fedcap.experiments.statistics import bootstrap_interval, half_width, holm, sign_flip_p
+from fedcap.experiments.statistics import bootstrap_interval, holm, sign_flip_p
 from fedcap.records import Outcome
+from fedcap.records.intervals import half_width
 
 NO_ATTACK = "none"
 _WITHIN = ("method", "rule", "attack", "seed")

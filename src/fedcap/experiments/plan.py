@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcap.experiments.cells import Cell, Found
-from fedcap.experiments.store import CellStore, Failure
+from fedcap.experiments.store import CellStore
 from fedcap.records import Outcome
+from fedcap.records.cells import Failure
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from statistics import stdev
 
 import numpy as np
 
-TAIL = 0.025
-"""What an interval leaves out at each end: it is one of 95 %."""
+from fedcap.records.intervals import TAIL
+
 EXACT_BOOTSTRAP = 10
 """Up to so many figures every resample is counted; of more, some are drawn."""
 EXACT_SIGNS = 16
@@ -22,19 +21,6 @@ EXACT_SIGNS = 16
 DRAWS = 20_000
 _SEED = 2024
 """What resamples and signs are drawn with; it has nothing to do with the seeds of runs."""
-
-
-def half_width(values: Sequence[float]) -> float | None:
-    """Return half the width of the mean's 95 % interval: t · s / √n, with Student's t of n − 1 degrees.
-
-    One figure has no interval; equal figures have one of width 0.
-    """
-    if len(values) < 2:
-        return None
-    from scipy.special import stdtrit
-
-    quantile = float(stdtrit(len(values) - 1, 1 - TAIL))
-    return quantile * stdev(values) / math.sqrt(len(values))
 
 
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -1,49 +1,26 @@
 """Where the cells of grids are kept: a run's directory for each, and apart from them the failures.
 
-    root/cells/<name>/          the run's directory, with its outcome.json once it has finished
-    root/failed/<name>.json     why a cell failed; beside it, a run that was damaged and played anew
-
-A second folder, `results`, may hold outcomes as small files, `<name>.json`: those of a repository. A cell's
-name is the start of its digest, so grids that have cells in common share them.
+The layout is that of `records.cells`. A second folder, `results`, may hold outcomes as small files,
+`<name>.json`: those of a repository. A cell's name is the start of its digest, so grids that have cells in
+common share them.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
-
-from pydantic import TypeAdapter, ValidationError
 
 from fedcap.experiments.cells import Cell
 from fedcap.files import write_aside
 from fedcap.records import CHECKPOINT, RESULT, Outcome, read
+from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome
 from fedcap.registry import InputError
 from fedcap.simulation import COMPUTES
-
-OUTCOME = "outcome.json"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a cell failed."""
-
-    name: str
-    place: Mapping[str, str]
-    why: str
-    """One line."""
-    where: str = ""
-    """The traceback, if there is one."""
-    anew: bool = False
-    """Whether a retry must begin anew: what the run left behind is of no use."""
-
-
-_FAILURE: TypeAdapter[Failure] = TypeAdapter(Failure)
 
 
 class CellStore:
@@ -60,22 +37,22 @@ class CellStore:
     def open(self) -> None:
         """Create the folders; if that cannot be done, raise an `InputError` of one line."""
         try:
-            for name in ("cells", "failed"):
+            for name in (CELLS, FAILED):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
-            if not os.access(self.root / "cells", os.W_OK | os.X_OK):
+            if not os.access(self.root / CELLS, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise InputError(f"cannot write to {self.root}: {error.strerror}; give another --out") from None
 
     def directory(self, cell: Cell) -> Path:
         """Return where a cell's run is kept."""
-        return self.root / "cells" / cell.name
+        return self.root / CELLS / cell.name
 
     def outcome(self, cell: Cell) -> Outcome | None:
         """Return what a cell came to; none if it has not finished."""
         found = self._of_run(self.directory(cell))
         if found is None and self.results is not None:
-            found = _read_outcome(self.results / f"{cell.name}.json")
+            found = read_outcome(self.results / f"{cell.name}.json")
         return found if found is not None and found.digest.startswith(cell.name) else None
 
     def outcomes(self) -> Mapping[str, Outcome]:
@@ -89,15 +66,15 @@ class CellStore:
 
     def _all(self) -> Iterator[Outcome]:
         for path in sorted(self.results.glob("*.json")) if self.results is not None else ():
-            yield _read_outcome(path)  # type: ignore[misc]
-        for path in sorted((self.root / "cells").glob("*")):
+            yield read_outcome(path)  # type: ignore[misc]
+        for path in sorted((self.root / CELLS).glob("*")):
             if (found := self._of_run(path)) is not None:
                 yield found
 
     def _of_run(self, directory: Path) -> Outcome | None:
         """Return the outcome of a run, if it has one and all of its files are in order."""
         with suppress(InputError):
-            if (found := _read_outcome(directory / OUTCOME)) is not None:
+            if (found := read_outcome(directory / OUTCOME)) is not None:
                 return found
         with suppress(InputError):
             if (directory / RESULT).exists():
@@ -118,23 +95,17 @@ class CellStore:
         return outcome
 
     def _failed(self, cell: Cell) -> Path:
-        return self.root / "failed" / f"{cell.name}.json"
+        return self.root / FAILED / f"{cell.name}.json"
 
     def failure(self, cell: Cell) -> Failure | None:
         """Return why a cell failed; none if it did not."""
-        path = self._failed(cell)
-        try:
-            return _FAILURE.validate_json(path.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except ValidationError:
-            return Failure(cell.name, cell.place, f"{path} is damaged and does not say why", anew=True)
+        found = read_failure(self._failed(cell))
+        return None if found is None else replace(found, place=found.place or cell.place)
 
     def fail(self, cell: Cell, why: str, where: str = "", anew: bool = False) -> None:
         """Write down why a cell failed."""
-        path = self._failed(cell)
         failure = Failure(cell.name, dict(cell.place), why, where, anew)
-        write_aside(path, json.dumps(asdict(failure), indent=2, ensure_ascii=False))
+        write_aside(self._failed(cell), failure.to_json())
 
     def forget(self, cell: Cell) -> None:
         """Let a cell that failed be tried again; a run that cannot go on is moved to the failures."""
@@ -144,17 +115,3 @@ class CellStore:
             shutil.rmtree(apart, ignore_errors=True)
             directory.rename(apart)
         self._failed(cell).unlink(missing_ok=True)
-
-
-def _read_outcome(path: Path) -> Outcome | None:
-    """Read an outcome; none if there is no such file."""
-    try:
-        return Outcome.from_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is damaged: it is no text") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except InputError as error:
-        raise InputError(f"{path} is {error}") from None

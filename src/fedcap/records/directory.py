@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from fedcap.files import write_aside
 from fedcap.records.checksum import is_intact, signature, signed
-from fedcap.records.mixing import MIXING, Mixing, read_mixings
+from fedcap.records.mixing import MIXING, Mixing, read_frames
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import Result
 from fedcap.records.rounds import RoundRecord
@@ -109,42 +109,37 @@ class RunDirectory:
 
         A line that was changed, or that is not where it was written, is an error.
         """
-        records, before = [], self._start()
+        return list(self.each_round(self._start(), first))
+
+    def each_round(self, start: str | None, first: int | None = None) -> Iterator[RoundRecord]:
+        """Yield the records, up to an error. `start` is the run's course; none if nobody knows it."""
+        before = start
         for number, line in enumerate(self.lines()[:first], start=1):
             place = f"{ROUNDS}, line {number},"
             record = self._parsed(place, partial(RoundRecord.from_json, line))
             if record.round != number:
                 raise self.damaged(place, f"is of round {record.round}: lines are missing, doubled or moved")
-            if not is_intact(line, before):
+            if before is not None and not is_intact(line, before):
                 raise self.damaged(place, "was changed, or is not of this run")
-            records.append(record)
+            yield record
             before = signature(line)
-        return records
 
-    def mixings(self) -> list[Mixing]:
-        """Read the weights that models were mixed with, of each round that has any, up to the last line."""
-        last = len(self.lines())
-        return [mixing for mixing, _ in self._mixings() if mixing.round <= last]
-
-    def _mixings(self) -> Iterator[tuple[Mixing, bytes]]:
-        try:
-            yield from read_mixings((self.path / MIXING).read_bytes())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self.damaged(MIXING, f"cannot be read: {error.strerror}") from None
+    def mixings(self, rounds: Collection[int] | None = None) -> list[Mixing]:
+        """Read the weights that models were mixed with: of the rounds that have a line, or of these."""
+        wanted = range(1, len(self.lines()) + 1) if rounds is None else rounds
+        return [Mixing.from_frame(frame) for at, frame in read_frames(self.path / MIXING) if at in wanted]
 
     def _start(self) -> str:
         """Return what the first line's checksum follows: what the run is."""
         facts = self.provenance()
         return facts.course if facts else ""
 
-    def result(self) -> Result | None:
-        """Read the result, with the rounds' records; none before the run has finished."""
+    def result(self, history: Sequence[RoundRecord] | None = None) -> Result | None:
+        """Read the result, with the rounds' records if not given; none before the run has finished."""
         text = self._text(RESULT)
         if text is None:
             return None
-        history = self.rounds()
+        history = self.rounds() if history is None else history
         result = self._parsed(RESULT, lambda: Result.from_json(text, history))
         if len(history) < result.rounds:
             raise self.damaged(ROUNDS, f"has {len(history)} of the {result.rounds} rounds in {RESULT}")
@@ -195,13 +190,13 @@ class RunDirectory:
         write_aside(self.path / PROVENANCE, provenance.to_json())
 
     def append(self, record: RoundRecord, mixing: Mixing | None = None) -> None:
-        """Append a round's line, after the weights that its models were mixed with, and flush them to disk."""
+        """Append a round's line, and before it the weights of its mixtures, and flush them to disk."""
         if self._last is None:
             lines = self.lines()
             self._last = signature(lines[-1]) if lines else self._start()
         line = signed(record.to_json(), self._last)
         if mixing is not None:
-            self._add(MIXING, mixing.to_bytes())
+            self._add(MIXING, mixing.to_frame())
         self._add(ROUNDS, f"{line}\n".encode())
         self._last = signature(line)
 
@@ -215,9 +210,10 @@ class RunDirectory:
         """Keep these lines of rounds.jsonl, and no others; of mixing.bin, what is of the same rounds."""
         write_aside(self.path / ROUNDS, "".join(line + "\n" for line in lines))
         self._last = None
-        if (self.path / MIXING).exists():
-            kept = (frame for mixing, frame in self._mixings() if mixing.round <= len(lines))
-            write_aside(self.path / MIXING, b"".join(kept))
+        path = self.path / MIXING
+        if path.exists():
+            kept = (frame for number, frame in read_frames(path) if number <= len(lines))
+            write_aside(path, b"".join(kept))
 
     def write_result(self, result: Result) -> None:
         """Write result.json: the run has finished."""

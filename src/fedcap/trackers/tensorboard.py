@@ -1,6 +1,6 @@
 """TensorBoard: an event file that `tensorboard --logdir runs` shows, many runs beside each other.
 
-A resumed run writes the points of its earlier rounds anew, in place of those that were there.
+A resumed run writes the points of its earlier rounds anew, and TensorBoard drops those of before.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import Any
 
 from fedcap.records import Result, RoundRecord, to_toml
 from fedcap.trackers.base import Tracked, Tracker, figures, needs, registry
-
-EVENTS = "events.out.tfevents.*"
 
 
 @registry.register("tensorboard")
@@ -30,13 +28,11 @@ class TensorBoard(Tracker):
         needs("tensorboard", "tensorboard")
 
     def start(self, run: Tracked) -> None:
-        """Write the points of the rounds that were played before, and forget any others."""
+        """Write the points of the rounds that were played before; no others count from now on."""
         from torch.utils.tensorboard import SummaryWriter
 
         where = Path(self.folder) / run.name if self.folder else run.folder("tensorboard") / "tensorboard"
-        for old in where.glob(EVENTS):
-            old.unlink()
-        self._writer = SummaryWriter(str(where), purge_step=0)  # what a running TensorBoard has read is void
+        self._writer = SummaryWriter(str(where), purge_step=0)  # older files stay; their points are void
         self._writer.add_text("settings", "\n".join(f"    {line}" for line in _lines(run)))
         for record in run.history:
             self._add(record)

@@ -19,8 +19,9 @@ from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Watcher, no_room, play_here, settled
 from fedcap.experiments.engines.local import ADVICE
 from fedcap.experiments.engines.ray_task import Board, task, write_run
-from fedcap.experiments.store import CellStore, Failure
+from fedcap.experiments.store import CellStore
 from fedcap.records import BusyError, RunDirectory
+from fedcap.records.cells import Failure
 from fedcap.simulation import NotPortableError, RayCluster, carried, ray_module
 
 LOG = logging.getLogger("fedcap")

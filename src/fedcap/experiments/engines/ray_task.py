@@ -16,9 +16,10 @@ from typing import Any
 
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Teller, explained, play
-from fedcap.experiments.store import CellStore, Failure
+from fedcap.experiments.store import CellStore
 from fedcap.files import write_aside
 from fedcap.records import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, Outcome, RunDirectory
+from fedcap.records.cells import Failure
 
 LOG = logging.getLogger("fedcap")
 PATIENCE = 10.0

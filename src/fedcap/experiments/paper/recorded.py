@@ -55,7 +55,7 @@ def save_results(outcomes: Iterable[Outcome], results: Path) -> int:
     return written
 
 
-def _as_of_now(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def as_of_now(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return recorded settings with the defaults of options that there were not yet when they were recorded.
 
     Such a default leaves results as they were. Settings that are no longer understood stay as they are.
@@ -73,7 +73,7 @@ class Recorded:
         self._by_plan: dict[str, dict[int, Outcome]] = {}
         for outcome in outcomes:
             seed = int(outcome.settings["seed"])
-            plan = settings_key({**_as_of_now(outcome.settings), "seed": 0})
+            plan = settings_key({**as_of_now(outcome.settings), "seed": 0})
             self._by_plan.setdefault(plan, {})[seed] = outcome
 
     def of(self, entry: Entry, rounds: int | None = None) -> Mapping[int, Outcome]:

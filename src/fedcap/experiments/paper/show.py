@@ -12,8 +12,8 @@ from fedcap.experiments.paper.columns import ONE_SETTING
 from fedcap.experiments.paper.entry import Entry, Item
 from fedcap.experiments.paper.recorded import Recorded
 from fedcap.experiments.paper.setups import SET_UP_OF
-from fedcap.experiments.statistics import half_width
 from fedcap.records import Outcome, Table
+from fedcap.records.intervals import half_width
 from fedcap.records.tables import DIVERGED_NOTE
 
 HOW_TO_READ = (

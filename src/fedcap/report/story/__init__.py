@@ -1,6 +1,21 @@
 """From a directory to what a page tells of it: `story_of`, and `packed` for the page."""
 
+from fedcap.report.story.clients import Standing, Standings
+from fedcap.report.story.grid import Memo
 from fedcap.report.story.packing import packed, unpacked
-from fedcap.report.story.story import Story
+from fedcap.report.story.paper import Paper, Said
+from fedcap.report.story.story import Check, Story
+from fedcap.report.story.telling import story_of
 
-__all__ = ["Story", "packed", "unpacked"]
+__all__ = [
+    "Check",
+    "Memo",
+    "Paper",
+    "Said",
+    "Standing",
+    "Standings",
+    "Story",
+    "packed",
+    "story_of",
+    "unpacked",
+]

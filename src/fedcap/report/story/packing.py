@@ -6,8 +6,8 @@ Packed, an array of more than a few numbers is a table
 
 whose `q` is base64 of raw deflate of a code per number, row by row, little-endian. The highest code, 255 or
 65,535, is null; any other code c of the highest but one, m, stands for t = a + (b − a) c / m, and the number
-is t, or with `log` sign(t) (e^|t| − 1). The story of a grid's run is a table {"z": …}: base64 of raw deflate of
-its JSON, UTF-8, in which arrays are packed in turn. Browsers decode both: DecompressionStream("deflate-raw").
+is t, or with `log` sign(t) (e^|t| − 1). The story of a grid's run is a table {"z": …}: base64 of raw deflate
+of its JSON, UTF-8, in which arrays are packed in turn. Browsers have DecompressionStream("deflate-raw").
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,7 @@ def quantised(array: np.ndarray, bits: int = FINE) -> Any:
     }
 
 
+@lru_cache(maxsize=1024)  # a grid that is watched has the same stories again
 def _zipped(cell: Story) -> dict[str, str]:
     """Return the story of a grid's run, in few bytes."""
     made = _json(_plain(cell, lambda array, bits: quantised(array, COARSE), _zipped))

@@ -1,0 +1,85 @@
+// The page: it reads its story, draws it, follows the address, and with a live address asks for what is new.
+
+import { button, h } from "./dom.js";
+import { asked, forget } from "./address.js";
+import { isDark } from "./colours.js";
+import { cellBar, found, gridPage } from "./grid.js";
+import { freshChoices, runView } from "./view.js";
+import { cellStory } from "./unpack.js";
+
+const PACE = 1500;
+const main = document.querySelector("main");
+const top = document.querySelector(".top");
+const live = document.body.dataset.live;
+const choices = new Map();
+let [told, view, shown] = [JSON.parse(document.getElementById("story").textContent), null, undefined];
+
+/** Show what the address asks for: the page's own view, or a run of a grid. */
+async function open() {
+  const want = asked();
+  const cell = told.map && want.cell ? found(told.map, want.cell) : null;
+  const name = cell ? cell.name : "";
+  if (name !== shown) {
+    const back = shown;
+    shown = name;
+    if (!choices.has(name)) choices.set(name, freshChoices());
+    view = told.map && !cell ? null : runView(choices.get(name));
+    main.replaceChildren(...(cell ? [cellBar(cell)] : []), view ? view.node : gridPage(told));
+    top.querySelector("nav")?.remove();
+    if (view) top.prepend(view.nav);
+    if (view) await view.tell(cell ? await cellStory(told.map.cells[cell.cell]) : told);
+    if (cell && back !== undefined) scrollTo(0, 0);
+    if (back !== undefined) (cell ? main.querySelector(".back") : linkTo(back))?.focus();
+  }
+  view?.heed(want);
+  document.body.dataset.ready = "true";
+}
+
+/** The field of the map that a run belongs to. */
+function linkTo(name) {
+  const cell = found(told.map, name);
+  return cell && main.querySelector(`[data-key="${CSS.escape(cell.key)}"]`);
+}
+
+/** Take a newer story, and draw what changed. */
+async function renew(fresh) {
+  if (!fresh.map !== !told.map) return location.reload(); // what was awaited turns out to be a grid
+  told = fresh;
+  document.title = told.title;
+  if (!told.map) return view.tell(told);
+  const cell = shown ? found(told.map, shown) : null;
+  if (cell) return view.tell(await cellStory(told.map.cells[cell.cell]));
+  main.replaceChildren(gridPage(told));
+}
+
+async function follow(version = null) {
+  const sign = top.querySelector(".live");
+  try {
+    const answer = await fetch(live, { headers: version ? { "If-None-Match": version } : {}, cache: "no-store" });
+    if (answer.ok) {
+      await renew(await answer.json());
+      version = answer.headers.get("ETag");
+    }
+    sign.textContent = told.state === "unfinished" ? "● live" : "■ finished";
+  } catch {
+    sign.textContent = "○ no connection";
+  }
+  setTimeout(() => follow(version), PACE);
+}
+
+function themeSwitch() {
+  const flip = button("", "theme", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    name();
+    if (view) view.redraw();
+    else main.replaceChildren(gridPage(told));
+  });
+  const name = () => (flip.textContent = isDark() ? "☀ light" : "☾ dark");
+  name();
+  return flip;
+}
+
+top.append(h("span", { class: "room" }), ...(live ? [h("span", { class: "live", role: "status" }, "● live")] : []), themeSwitch());
+addEventListener("hashchange", () => { forget(); open(); });
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
+open().then(() => live && follow());

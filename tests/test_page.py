@@ -1,0 +1,126 @@
+"""The page without a browser: nothing in it is foreign, everything is escaped, and it is small."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from page_tools import HOSTILE, a_grid, a_run
+
+from fedcap.report.page import page
+from fedcap.report.story import packed
+
+ASSETS = Path(str(files("fedcap.report.page"))) / "assets"
+
+
+class Parts(HTMLParser):
+    """The elements of a page, as a browser would see them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.setdefault(self._inside, []).append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def policy(self) -> dict[str, str]:
+        content = next(
+            a["content"] for t, a in self.elements if a.get("http-equiv") == "Content-Security-Policy"
+        )
+        return dict(rule.strip().split(" ", 1) for rule in str(content).split(";"))
+
+
+def hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_the_policy_allows_the_pages_own_script_and_styles_by_hash_and_nothing_else() -> None:
+    parts = Parts(page(packed(a_run())))
+    scripts = parts.texts["script"]
+    assert parts.policy() == {
+        "default-src": "'none'",
+        "script-src": hash_of(scripts[-1]),
+        "style-src": hash_of("".join(parts.texts["style"])),
+        "img-src": "data:",
+        "connect-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+
+
+def test_a_live_page_may_ask_its_own_server_alone() -> None:
+    parts = Parts(page(packed(a_run()), live='story.json?"'))
+    assert parts.policy()["connect-src"] == "'self'"
+    assert dict(parts.elements)["body"] == {"data-live": 'story.json?"'}
+
+
+def test_nothing_is_linked_from_elsewhere() -> None:
+    parts = Parts(page(packed(a_run())))
+    sources = [a.get("src") or a.get("href") for _, a in parts.elements if "src" in a or "href" in a]
+    assert sources == ["data:,"]
+    without_names = "".join(path.read_text() for path in ASSETS.iterdir()).replace(
+        "http://www.w3.org/2000/svg", ""
+    )
+    assert not re.search(r"https?:|@import|url\((?!#)", without_names)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_ends_no_element_and_comes_back_whole(name: str) -> None:
+    story = replace(a_run(names=[name], reason=name), title=name)
+    parts = Parts(page(packed(story)))
+    assert [tag for tag, _ in parts.elements].count("script") == 2
+    assert not {"img", "b"} & {tag for tag, _ in parts.elements}
+    told = json.loads(parts.texts["script"][0])
+    assert told["course"]["clients"][0]["name"] == name
+    assert parts.texts["title"] == [name]
+
+
+def test_a_story_that_was_not_escaped_ends_no_script_either() -> None:
+    parts = Parts(page(json.dumps({"title": "x", "sentence": "</script><!--<script>"})))
+    assert json.loads(parts.texts["script"][0])["sentence"] == "</script><!--<script>"
+
+
+def test_the_pages_own_script_and_styles_stay_small() -> None:
+    assert len(page("{}").encode()) < 90_000
+
+
+def test_every_asset_is_used_and_no_script_is_longer_than_a_reader_will_finish() -> None:
+    text = page("{}")
+    for path in ASSETS.iterdir():
+        first = path.read_text().splitlines()[0]
+        assert first in text, path.name
+        assert len(path.read_text().splitlines()) <= 300, path.name
+
+
+def test_scripts_are_joined_without_any_import_or_name_used_twice(tmp_path: Path) -> None:
+    script = Parts(page("{}")).texts["script"][-1]
+    assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
+    names = re.findall(r"^(?:async )?(?:function|const|let|class) ([A-Za-z]+)", script, re.MULTILINE)
+    assert len(names) == len(set(names)) > 50
+    if node := shutil.which("node"):
+        (tmp_path / "page.mjs").write_text(script)
+        subprocess.run([node, "--check", tmp_path / "page.mjs"], check=True)
+
+
+def test_a_grids_page_holds_each_run_once() -> None:
+    told = json.loads(Parts(page(packed(a_grid()))).texts["script"][0])
+    assert len(told["map"]["cells"]) == 8
