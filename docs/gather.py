@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs import api, commands, notebook, things
+from docs import api, commands, notebook, sample, things
 from docs.markdown import page
 from docs.round import Drawn
 
@@ -29,7 +29,7 @@ def gather(folder: Path) -> None:
     shutil.copytree(HERE / "figures", folder / "in-depth" / "figures")
     shutil.copy(HERE / "demo.png", folder / "assets")
     parts: dict[str, Mapping[str, str | bytes]] = {
-        "start": notebook.pages(),
+        "start": {**notebook.pages(), **sample.pages()},
         "in-depth": documents(),
         "own": guide(),
         "reference": things.pages(),
