@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
 EXTRAS := $(VENV)/.extras
+DOCS := $(VENV)/.docs
 
-.PHONY: demo pictures test test-slow test-federation test-browser test-extras lint bench results clean
+.PHONY: demo pictures test test-slow test-federation test-browser test-extras lint bench results docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
@@ -38,6 +39,9 @@ lint: $(INSTALLED)
 results: $(INSTALLED)
 	$(BIN)/fedcap paper write
 
+docs: $(DOCS)
+	$(BIN)/python -m docs
+
 bench: $(RIVALS)
 	$(BIN)/python -m benchmarks
 
@@ -55,5 +59,9 @@ $(EXTRAS): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna,tensorboard,mlflow]'
 	touch $@
 
+$(DOCS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) fedcap-demo
+	rm -rf $(VENV) build/docs site fedcap-demo

@@ -19,6 +19,8 @@ ENTER, LEFT, RIGHT, DOWN, TAB = "\ue007", "\ue012", "\ue014", "\ue015", "\ue004"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 CHROMEDRIVER = shutil.which("chromedriver")
 MISSING = "chromium and chromedriver are not installed: apt-get install chromium chromium-driver"
+READY = "document.body?.dataset.ready === 'true'"
+"""What our page says when it is drawn."""
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 
@@ -59,12 +61,12 @@ class Browser:
         except urllib.error.HTTPError as error:
             raise AssertionError(json.load(error)["value"]["message"]) from None
 
-    def open(self, page: Path | str, fragment: str = "") -> None:
+    def open(self, page: Path | str, fragment: str = "", ready: str = READY) -> None:
         """Open a file or an address, and wait until the page says that it is drawn."""
         address = page.resolve().as_uri() if isinstance(page, Path) else page
         self._call("POST", "/url", {"url": "about:blank"})
         self._call("POST", "/url", {"url": address + fragment})
-        self.wait("document.body?.dataset.ready === 'true'")
+        self.wait(ready)
         self.settle()
 
     def settle(self) -> None:

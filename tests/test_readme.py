@@ -1,4 +1,4 @@
-"""README.md and CONTRIBUTING.md: every snippet runs, and every command that they show is there.
+"""README.md and CONTRIBUTING.md: every snippet runs, and every command that they and the site show is there.
 
 Data that a reader would have at hand is made here: patients.csv, new.npz, mine.npz, photos/, my_module.py,
 and x, y, users and new.
@@ -39,7 +39,8 @@ def shown(text: str) -> list[str]:
     return lines + re.findall(r"`((?:fedcap|make) [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
 
 
-COMMANDS = sorted({*shown(README), *shown(GUIDE)})
+PAGES = [path.read_text() for path in sorted((ROOT / "docs" / "pages").rglob("*.md"))]
+COMMANDS = sorted({command for text in (README, GUIDE, *PAGES) for command in shown(text)})
 
 
 @pytest.fixture

@@ -1,4 +1,8 @@
-"""Label flipping (LF), an attack on data: every label becomes the next one, y ← (y + 1) mod C."""
+"""Label flipping (LF), an attack on data: every label becomes the next one, y ← (y + 1) mod C.
+
+Reference: Tolpegin et al., "Data poisoning attacks against federated learning systems", ESORICS 2020; all
+labels, each to the next, as in Li et al., "FedCAP", ACSAC 2024.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Min-Max: as far from the mean as possible, but from no update further than two updates are apart at most.
 
-max_γ such that max_i ‖mean + γ d_p − d_i‖ ≤ max_{i,j} ‖d_i − d_j‖   (Shejwalkar, Houmansadr, NDSS 2021).
+    max_γ such that max_i ‖mean + γ d_p − d_i‖ ≤ max_{i,j} ‖d_i − d_j‖
+
+Reference: Shejwalkar, Houmansadr, "Manipulating the Byzantine", NDSS 2021.
 """
 
 from __future__ import annotations

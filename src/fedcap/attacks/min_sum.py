@@ -2,7 +2,9 @@
 
 That sum must not exceed the largest one that an update has:
 
-max_γ such that Σ_i ‖mean + γ d_p − d_i‖² ≤ max_i Σ_j ‖d_i − d_j‖²   (Shejwalkar, Houmansadr, NDSS 2021).
+    max_γ such that Σ_i ‖mean + γ d_p − d_i‖² ≤ max_i Σ_j ‖d_i − d_j‖²
+
+Reference: Shejwalkar, Houmansadr, "Manipulating the Byzantine", NDSS 2021.
 """
 
 from __future__ import annotations

@@ -53,11 +53,14 @@ class Setup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: Named
+    """The data: a name, a path, arrays, or a table of a name and options."""
     model: str | InstanceOf[models.Given] | None = None
     """The network: a name, `module:function`, or from Python a function, a class or a module; a module's own
     weights are the common start."""
     method: Named
+    """The method: a name, a table of a name and options, or an object."""
     attack: AttackChoice
+    """The attack, likewise; `none` if there is none."""
     malicious: Annotated[float, Field(ge=0)] = 0.3
     """Share of the clients that are malicious, if there is an attack."""
     assumed: Annotated[float, Field(ge=0, lt=0.5)] | None = None
@@ -67,13 +70,21 @@ class Setup(BaseModel):
     """Share of each client's training samples that stands in the place of its test samples, which are then
     not used: settings are chosen by it, so that the test samples have no part in the choice."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the clients that take part in a round."""
     rounds: Annotated[int, Field(ge=1)] = 100
+    """How many rounds are played."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """Fixes all that is drawn: who has which data, who attacks, the first weights, the mini-batches."""
     training: SGD = SGD()
+    """How clients train."""
     eval_every: Annotated[int, Field(ge=1)] = 1
+    """Accuracy is measured in every so many rounds, and in the last."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
+    """The state is saved after every so many rounds, and after the last."""
     workers: Annotated[int, Field(ge=1)] | None = None
+    """How many processes train; if not given, one for each core. Results do not depend on it."""
     device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1, …"""
     track: Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)] = None
     """Trackers that follow the run, by their names. No result depends on them."""
 

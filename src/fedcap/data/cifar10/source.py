@@ -1,4 +1,4 @@
-"""CIFAR-10 as a data set, in FedCAP's set-up: 20 clients with 300 images of two classes each.
+"""CIFAR-10 (Krizhevsky, 2009) in FedCAP's set-up: 20 clients with 300 images of two classes each.
 
 The classes are dealt in blocks, as the personalised-FL code base that the paper's authors built on does: five
 groups of four clients alike. Some of the six batches are enough.

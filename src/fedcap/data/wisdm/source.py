@@ -1,4 +1,4 @@
-"""WISDM as a data set: windows of 200 readings that do not overlap, and a client per person.
+"""WISDM v1.1 (Kwapisz, Weiss, Moore, 2010): windows of 200 readings without overlap, and a client per person.
 
 A window is 3×1×200 (the axes x, y, z in m/s²) and its label is the activity of most of its readings. Readings
 are taken in order of time within each person.

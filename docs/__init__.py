@@ -1,0 +1,1 @@
+"""The documentation site: `python -m docs` gathers its pages and builds it."""

@@ -1,0 +1,79 @@
+"""The pages of the site, gathered in one folder: written by hand, taken from the repository, or generated.
+
+The folder is made anew each time.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from docs import api, commands, notebook, sample, things
+from docs.markdown import page
+from docs.round import Drawn
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+DOCUMENTS = sorted(HERE.glob("*.md"))
+"""Documents of the repository that are pages of the site as well."""
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+
+def gather(folder: Path) -> None:
+    """Write all pages to a new folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(HERE / "pages", folder)
+    shutil.copytree(HERE / "figures", folder / "in-depth" / "figures")
+    shutil.copy(HERE / "demo.png", folder / "assets")
+    parts: dict[str, Mapping[str, str | bytes]] = {
+        "start": {**notebook.pages(), **sample.pages()},
+        "in-depth": documents(),
+        "own": guide(),
+        "reference": things.pages(),
+        "commands": commands.pages(),
+        "api": api.pages(),
+        "drawings": Drawn().all(),
+    }
+    for name, pages in parts.items():
+        for path, content in pages.items():
+            target = folder / name / path
+            if target.exists():
+                raise FileExistsError(f"two pages are called {name}/{path}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def documents() -> dict[str, str]:
+    """Return the repository's documents as pages, and the list by which they are found."""
+    found = {path.name.lower(): relinked(path.read_text(encoding="utf-8")) for path in DOCUMENTS}
+    titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in found.items()}
+    return found | {"SUMMARY.md": "".join(f"- [{title}]({name})\n" for name, title in titles.items())}
+
+
+def relinked(text: str) -> str:
+    """Return a document whose links to others hold on the site; of other links to files only words stay."""
+    names = {path.name for path in DOCUMENTS}
+
+    def link(found: re.Match[str]) -> str:
+        mark, words, target, anchor = found.groups(default="")
+        if target in names:
+            return f"{mark}[{words}]({target.lower()}{anchor})"
+        outside = not mark and "://" not in target
+        return words if outside else found[0]
+
+    parts = _FENCE.split(text)
+    return "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in parts)
+
+
+def guide() -> dict[str, str]:
+    """Return a page for each section of CONTRIBUTING.md that shows how to write something of one's own."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, *sections = re.split(r"^## (?:An?) (.*)$", text, flags=re.MULTILINE)
+    found = {}
+    for name, body in zip(sections[::2], sections[1::2], strict=True):
+        body = re.sub(r"^#(#+ )", r"\1", body, flags=re.MULTILINE)
+        found[f"{name.split()[-1]}.md"] = page(f"# Your own {name}", body)
+    return found

@@ -1,0 +1,22 @@
+"""A page of `fedcap report` to look at: a short run on `digits`, played when the site is built."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import fedcap
+from fedcap.cli.stories import story_for
+from fedcap.report.page import page
+from fedcap.report.story import packed
+
+SETTINGS = {"dataset": "digits", "attack": "sign-flipping", "rounds": 15, "seed": 0}
+
+
+def pages() -> dict[str, str]:
+    """Return the page by its path."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        fedcap.Experiment(**SETTINGS, method="fedcap").run(out="flipped")
+        fedcap.Experiment(**SETTINGS, method="local").run(out="alone")
+        return {"report.html": page(packed(story_for(Path("flipped"), Path("alone"))))}
