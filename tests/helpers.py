@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from training_tools import CLASSES, INPUTS
 
 from fedcap.cli import main
-from fedcap.methods.base import Dispatch, Method, Uploads
+from fedcap.methods.base import Method, Uploads
 from fedcap.methods.conclude import Conclusion, conclude
+from fedcap.methods.dispatch import Dispatch
 from fedcap.records import Result, RoundRecord
 from fedcap.training import SGD
 

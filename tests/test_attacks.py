@@ -84,7 +84,9 @@ def test_an_attack_that_needs_no_honest_updates_of_its_own_never_looks_at_them(n
     other[malicious] = honest(2, seed=1) * 3
     seeded = [torch.Generator().manual_seed(0) for _ in range(2)]
     same = identical(attack(updates, malicious, seeded[0]), attack(other, malicious, seeded[1]))
-    assert same is not attack.uses_honest_updates
+    assert same or attack.uses_honest_updates
+    if name in ALL:
+        assert same is not attack.uses_honest_updates
 
 
 @pytest.mark.parametrize("name", attacks.names())

@@ -4,9 +4,9 @@
 which returns a new N×D matrix with the malicious rows replaced and the others as they were.
 """
 
-from fedcap.attacks.base import Attack, Crafted, ServerView, View, registry
+from fedcap.attacks.base import Attack, Crafted, Foresight, ServerView, View, registry
 
 names = registry.names
 make = registry.make
 
-__all__ = ["Attack", "Crafted", "ServerView", "View", "make", "names", "registry"]
+__all__ = ["Attack", "Crafted", "Foresight", "ServerView", "View", "make", "names", "registry"]

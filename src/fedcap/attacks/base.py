@@ -38,6 +38,18 @@ class ServerView:
 
 
 @dataclass(frozen=True)
+class Foresight:
+    """What would come of a round if it ended with certain rows; a row per participant."""
+
+    accused: Tensor
+    """N flags: who would be removed or suspected."""
+    models: Tensor
+    """N×D: the model each would be sent next, the mean if it is sent several."""
+    served: Tensor
+    """N flags: who would be sent one at all; the models of the others are zeros."""
+
+
+@dataclass(frozen=True)
 class View:
     """One round as an attacker sees it: a row per participant."""
 
@@ -55,6 +67,7 @@ class View:
     """What the attack remembers of earlier rounds; it lies on the CPU."""
     look_at_received: Callable[[int], Tensor] | None = None
     look_at_server: Callable[[], ServerView] = ServerView
+    look_ahead: Callable[[Tensor], Foresight] | None = None
 
     @property
     def benign(self) -> Tensor:
@@ -71,6 +84,22 @@ class View:
         if self.look_at_received is None:
             raise ValueError("this view does not say what was sent: it was made from updates alone")
         return self.look_at_received(participant)
+
+    def foresee(self, rows: Tensor) -> Foresight:
+        """Return what the server would make of all rows of the round, N×D; nothing changes by it.
+
+        A view that was made from updates alone has no server: there the plain mean stands for it.
+        """
+        if self.look_ahead is not None:
+            return self.look_ahead(rows)
+        everybody = torch.ones(len(rows), dtype=torch.bool)
+        return Foresight(~everybody, rows.mean(dim=0).expand_as(rows), everybody)
+
+    def with_malicious(self, rows: Tensor) -> Tensor:
+        """Return all rows of the round, N×D, with these, M×D or one D-vector, for the malicious ones."""
+        sent = self.updates.clone()
+        sent[self.malicious] = rows.to(sent)
+        return sent
 
 
 @dataclass(frozen=True)
@@ -114,13 +143,11 @@ class Attack(ABC):
 
     def strike(self, view: View) -> Crafted:
         """Return all rows of the round, N×D, with the malicious ones replaced, and the memory after it."""
-        sent = view.updates.clone()
         if not view.malicious.any():
-            return Crafted(sent, view.memory)
+            return Crafted(view.updates.clone(), view.memory)
         found = self.craft(view)
         crafted = found if isinstance(found, Crafted) else Crafted(found, view.memory)
-        sent[view.malicious] = crafted.rows.to(sent)
-        return Crafted(sent, crafted.memory)
+        return Crafted(view.with_malicious(crafted.rows), crafted.memory)
 
     def __call__(
         self, updates: Values, malicious: Values, generator: torch.Generator | None = None

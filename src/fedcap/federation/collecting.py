@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcap.federation.messages import Answer, Kind, Order, fresh_nonce
 from fedcap.federation.plan import Plan
 from fedcap.federation.transport import Failure, Reply, Transport
-from fedcap.methods.base import Dispatch
+from fedcap.methods.dispatch import Dispatch
 from fedcap.methods.intake import Upload
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from fedcap.detection import Look, Verdict
-from fedcap.methods.base import Dispatch, Judged, Method, Uploads
+from fedcap.methods.base import Judged, Method, Uploads
+from fedcap.methods.dispatch import Dispatch
 from fedcap.state import Tensors
 
 

@@ -25,8 +25,9 @@ from fedcap import detection
 from fedcap.detection import Look
 from fedcap.matrices import Rows, cosines
 from fedcap.methods import equations
-from fedcap.methods.base import Dispatch, Judged, Method, Pools, Uploads, registry
+from fedcap.methods.base import Judged, Method, Pools, Uploads, registry
 from fedcap.methods.choice import Choice
+from fedcap.methods.dispatch import Dispatch
 from fedcap.methods.pair import train_pair
 from fedcap.registry import GIVEN, as_table
 from fedcap.state import Tensors

@@ -28,7 +28,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from fedcap.methods.base import Dispatch, Judged, Method, Pools, registry
+from fedcap.methods.base import Judged, Method, Pools, registry
+from fedcap.methods.dispatch import Dispatch
 from fedcap.randomness import derive
 from fedcap.samples import Samples
 from fedcap.state import Tensors

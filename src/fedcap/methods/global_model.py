@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from fedcap.detection import Look
-from fedcap.methods.base import Dispatch, Method, Uploads
+from fedcap.methods.base import Method, Uploads
+from fedcap.methods.dispatch import Dispatch
 from fedcap.training import Layout
 
 

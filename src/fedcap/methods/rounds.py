@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcap.detection import Reason
-from fedcap.methods.base import Dispatch
+from fedcap.methods.dispatch import Dispatch
 
 
 @dataclass(frozen=True)

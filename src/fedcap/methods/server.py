@@ -13,6 +13,7 @@ Clients are identities here; inside, methods know them by their rows in the rost
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import fields, replace
 from typing import Any
 
@@ -153,6 +154,15 @@ class Server:
         self._state, self._memory, self._serving = found.state, found.memory, None
         self.removed |= closing.removed
         return closing
+
+    def foresee(self, uploads: Sequence[Upload], root: Tensor | None = None) -> tuple[Closing, Offer]:
+        """Return how the round would end with these uploads, and what would then be sent; nothing changes."""
+        assert self._serving is not None
+        offer = self._serving.offer
+        ahead = copy(self)  # nothing writes to a state's tensors, so they need no copies
+        ahead.removed = dict(self.removed)
+        ahead._serving = replace(self._serving, offer=replace(offer, dispatch=offer.dispatch.copy()))
+        return ahead.close(uploads, root), ahead.models_for(offer.clients)
 
     def give_up(self) -> None:
         """Give up the round under way: it does not count, and the next one has its number."""

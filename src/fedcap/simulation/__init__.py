@@ -1,7 +1,8 @@
 """The round loop, evaluation and checkpoints; an `Experiment` is all settings of a run, and runs it."""
 
 from fedcap.simulation.experiment import Experiment, load_experiment
-from fedcap.simulation.loop import Observer, Simulation
+from fedcap.simulation.loop import Simulation
+from fedcap.simulation.observer import Observer
 from fedcap.simulation.reading import Run, read
 from fedcap.simulation.setup import COMPUTES
 from fedcap.training import Crew, available_cores, make_crew

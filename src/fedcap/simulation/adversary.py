@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from fedcap.attacks import Attack, ServerView, View
+from fedcap.attacks import Attack, Foresight, ServerView, View
+from fedcap.methods.intake import Upload
+from fedcap.methods.rounds import Closing, Offer
 from fedcap.methods.server import Server
 from fedcap.randomness import derive
 from fedcap.records import Realised
@@ -47,8 +49,14 @@ class Adversary:
         rows: Tensor,
         server: Server,
         request: bool = False,
+        uploads: Callable[[Tensor], Sequence[Upload]] | None = None,
+        root: Tensor | None = None,
     ) -> tuple[Tensor, Realised | None]:
-        """Return the rows as sent, N×D, and measures of them; client n was sent `models[rows[n]]`."""
+        """Return the rows as sent, N×D, and measures of them; client n was sent `models[rows[n]]`.
+
+        With `uploads`, from rows, N×D, to what the server gets, the attack may try rows on the server, whose
+        own update is `root`.
+        """
         malicious = torch.tensor([client in self.clients for client in clients], dtype=torch.bool)
         if self.attack is None or not malicious.any():
             return updates, None
@@ -65,6 +73,9 @@ class Adversary:
                 self._memory,
                 lambda participant: models[rows[participant].to(models.device)],  # a copy: nothing to spoil
                 lambda: _look_at(server),
+                None
+                if uploads is None
+                else lambda row: _foresight(clients, server.foresee(uploads(row), root)),
             )
         )
         self._memory = {name: tensor.detach().cpu() for name, tensor in crafted.memory.items()}
@@ -99,3 +110,14 @@ def _look_at(server: Server) -> ServerView:
         None if models is None else models.clone(),
         server.limits,
     )
+
+
+def _foresight(clients: Sequence[str], ahead: tuple[Closing, Offer]) -> Foresight:
+    """Put what a server foresees into the rows of a round's participants."""
+    closing, offer = ahead
+    out = {*closing.removed, *closing.suspected}
+    models = offer.dispatch.models[offer.dispatch.rows].mean(dim=1)
+    served = torch.tensor([client in offer.clients for client in clients])
+    spread = models.new_zeros(len(clients), models.shape[1])
+    spread[served] = models  # both in the order of the roster
+    return Foresight(torch.tensor([client in out for client in clients]), spread, served)

@@ -11,7 +11,7 @@ from fedcap.trackers import Tracker
 from fedcap.training import Crew
 
 WATCHES = ("started", "round_done", "finished")
-"""What an observer must have: see `loop.Observer`."""
+"""What an observer must have: see `observer.Observer`."""
 
 
 def check_run(out: Any, crew: Any, observers: Any) -> None:

@@ -17,7 +17,8 @@ from fedcap.registry import InputError, UserCodeError
 from fedcap.simulation.arguments import check_run
 from fedcap.simulation.checkpoint import Keeper
 from fedcap.simulation.holding import held_settings, known_result
-from fedcap.simulation.loop import Observer, Simulation
+from fedcap.simulation.loop import Simulation
+from fedcap.simulation.observer import Observer
 from fedcap.simulation.resolving import explain
 from fedcap.simulation.setup import Setup
 from fedcap.simulation.tracking import Followed

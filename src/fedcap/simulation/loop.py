@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -28,19 +27,6 @@ from fedcap.simulation.setup import Setup
 from fedcap.simulation.store import MemoryStore
 from fedcap.state import Tensors, owned, under
 from fedcap.training import Bench, Crew, Performed, fresh_network
-
-
-class Observer(Protocol):
-    """Watches a run from outside: progress, records, trackers."""
-
-    def started(self, simulation: Simulation) -> None:
-        """Be told that the run (re)starts."""
-
-    def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
-        """Be told of each round."""
-
-    def finished(self, result: Result) -> None:
-        """Be told the result."""
 
 
 class Simulation:
@@ -152,11 +138,13 @@ class Simulation:
             serving = self.server.serve(requests)
         last = number == self.experiment.rounds
         updates, performed = self._clients.train(serving, evaluate, watch, measure=last)
-        sent, realised = self._attack(serving, updates, watch)
+        with watch.on("server"):
+            root = self._root_update(serving)
+        sent, realised = self._attack(serving, updates, performed, root, watch)
         tested = self._tested(performed, number, watch, measure=last) if evaluate else None
         with watch.on("server"):
             uploads = self._uploads(serving, sent, performed)
-            closing = self.server.close(uploads, self._root_update(serving))
+            closing = self.server.close(uploads, root)
         record = RoundRecord(
             round=number,
             participants=list(serving.clients),
@@ -200,12 +188,24 @@ class Simulation:
             sent, _ = self.adversary.strike(asked, honest, start[None], everybody, self.server, request=True)
         return [self._upload(k, number, row) for k, row in zip(asked, sent, strict=True)]
 
-    def _attack(self, serving: Serving, updates: Tensor, watch: Stopwatch) -> tuple[Tensor, Realised | None]:
+    def _attack(
+        self,
+        serving: Serving,
+        updates: Tensor,
+        performed: dict[str, Performed],
+        root: Tensor | None,
+        watch: Stopwatch,
+    ) -> tuple[Tensor, Realised | None]:
         """Return the rows as sent, and what the attack came to."""
-        dispatch = serving.dispatch
         with watch.on("attack"):
             return self.adversary.strike(
-                serving.clients, updates, dispatch.models, dispatch.rows, self.server
+                serving.clients,
+                updates,
+                serving.dispatch.models,
+                serving.dispatch.rows,
+                self.server,
+                uploads=lambda rows: self._uploads(serving, rows, performed),
+                root=root,
             )
 
     def _uploads(self, serving: Serving, sent: Tensor, performed: dict[str, Performed]) -> list[Upload]:

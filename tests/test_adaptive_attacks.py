@@ -1,0 +1,319 @@
+"""Attackers who know the defence: their geometry by hand, their memory, and that what they foresee comes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import Killed, Killer, without_times
+from torch import Tensor
+
+import fedcap
+from fedcap import attacks, methods
+from fedcap.attacks import Foresight, ServerView, View
+from fedcap.attacks.scene import Scene, harm, longest
+from fedcap.methods.intake import Upload
+from fedcap.simulation import Simulation, make_crew
+
+ADAPTIVE: list[Any] = [
+    "cuckoo",
+    {"name": "cuckoo", "length": "longest"},
+    {"name": "cuckoo", "blind": True},
+    "stealth",
+    "frame",
+    {"name": "frame", "how": "copy"},
+    "steady",
+    {"name": "sleeper", "wake": 2},
+    "noisy",
+    "mimic",
+    "worst-of",
+]
+TINY = {
+    "dataset": {"name": "digits", "samples": 20, "clients": 8},
+    "rounds": 3,
+    "training": {"epochs": 1},
+    "workers": 1,
+}
+
+
+def matrix(rows: int, columns: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(0.1, 1, (rows, columns)).astype(np.float32))
+
+
+def seen(rows: int = 8, columns: int = 400, malicious: int = 3, **more: Any) -> View:
+    """A round in which everybody received a model of its own; the last rows are malicious."""
+    received, reference = matrix(rows, columns, 1), matrix(1, columns, 2)[0]
+    return View(
+        matrix(rows, columns),
+        torch.arange(rows) >= rows - malicious,
+        torch.Generator().manual_seed(0),
+        clients=tuple(f"c{row}" for row in range(rows)),
+        look_at_received=lambda row: received[row][None],
+        look_at_server=lambda: ServerView(reference),
+        **more,
+    )
+
+
+def calibrated(view: View, sent: Tensor) -> np.ndarray:
+    received = torch.cat([view.received(row) for row in range(len(sent))])
+    return (received + sent - view.server.reference).numpy().astype(np.float64)
+
+
+def cosine(one: np.ndarray, two: np.ndarray) -> float:
+    return float(one @ two / np.linalg.norm(one) / np.linalg.norm(two))
+
+
+def accuse_longer_than(limit: float, view: View) -> View:
+    """A server that accuses whoever's calibrated row is longer than a limit, and averages all rows."""
+
+    def look_ahead(rows: Tensor) -> Foresight:
+        long = torch.from_numpy(np.linalg.norm(calibrated(view, rows), axis=1) > limit)
+        return Foresight(long, rows.mean(dim=0).expand_as(rows), torch.ones(len(rows), dtype=torch.bool))
+
+    return replace(view, look_ahead=look_ahead)
+
+
+def test_a_cuckoo_lies_at_the_given_cosine_to_its_victim_and_is_as_long():
+    view = seen()
+    rows = calibrated(view, attacks.make("cuckoo", cosine=0.7).strike(view).rows)
+    for attacker, victim in ((5, 0), (6, 1), (7, 2)):
+        assert cosine(rows[attacker], rows[victim]) == pytest.approx(0.7, abs=1e-4)
+        assert np.linalg.norm(rows[attacker]) == pytest.approx(np.linalg.norm(rows[victim]), rel=1e-4)
+        mean = view.benign.numpy().mean(axis=0)
+        along = rows[victim] / np.linalg.norm(rows[victim])
+        assert cosine(rows[attacker] - (rows[attacker] @ along) * along, mean) < -0.8
+
+
+def test_the_longest_cuckoo_comes_close_to_the_limit_and_stays_under_it():
+    view = seen()
+    usual = np.linalg.norm(calibrated(view, view.updates), axis=1).max()
+    limited = accuse_longer_than(5 * usual, view)
+    rows = calibrated(view, attacks.make("cuckoo", length="longest").strike(limited).rows)
+    lengths = np.linalg.norm(rows[5:], axis=1)
+    assert 0.9 * 5 * usual < lengths.max() <= 5 * usual
+
+
+def test_a_blind_cuckoo_knows_nothing_of_the_others():
+    view = seen()
+    updates = view.updates.clone()
+    updates[~view.malicious] = 99.0
+    received = [99 * torch.ones(1, 400) if row < 5 else view.received(row) for row in range(8)]
+    other = replace(
+        view,
+        updates=updates,
+        generator=torch.Generator().manual_seed(0),
+        look_at_received=lambda row: received[row],
+        look_at_server=lambda: pytest.fail("it looked at the server"),
+    )
+    attack = attacks.make("cuckoo", blind=True)
+    assert torch.equal(attack.strike(view).rows[5:], attack.strike(other).rows[5:])
+
+
+@pytest.mark.parametrize("name", ["cuckoo", "stealth", "frame", "steady", "worst-of"])
+def test_a_request_for_a_first_model_is_honest(name: str):
+    view = replace(seen(), request=True)
+    assert torch.equal(attacks.make(name).strike(view).rows, view.updates)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.73])
+def test_noise_takes_colluders_apart_as_computed(share: float):
+    view = seen(columns=40_000)
+    plain = attacks.make("min-max").strike(view).rows[5:].numpy()
+    rows = attacks.make("noisy", attack="min-max", share=share).strike(view).rows[5:].numpy()
+    assert cosine(rows[0], rows[1]) == pytest.approx(1 / (1 + share**2), abs=0.02)
+    assert np.linalg.norm(rows[0]) == pytest.approx(
+        np.linalg.norm(plain[0]) * (1 + share**2) ** 0.5, rel=0.02
+    )
+
+
+def test_a_sleeper_is_honest_until_it_wakes_and_in_between():
+    attack = attacks.make("sleeper", attack="ipm", wake=3, every=2)
+    asleep = [
+        round
+        for round in range(1, 8)
+        if torch.equal(attack.strike(view := replace(seen(), round=round)).rows, view.updates)
+    ]
+    assert asleep == [1, 2, 4, 6]
+    view = replace(seen(), round=5)
+    assert torch.equal(attack.strike(view).rows, attacks.make("ipm").strike(view).rows)
+
+
+def test_a_wrapper_keeps_what_the_inner_attack_remembers():
+    attack = attacks.make("noisy", attack="steady", share=0.0)
+    view = seen()
+    first = attack.strike(view)
+    second = attack.strike(replace(view, memory=first.memory, round=2))
+    alone = attacks.make("steady")
+    known = alone.strike(view)
+    again = alone.strike(replace(view, memory=known.memory, round=2))
+    assert torch.equal(second.rows, again.rows)
+
+
+def test_a_copied_row_is_its_owner_s_and_the_victims_take_turns():
+    views = [replace(seen(), round=round) for round in (1, 2, 3)]
+    stays = attacks.make("frame", how="copy")
+    turns = attacks.make("frame", how="copy", rotate=True)
+    for view in views:
+        assert torch.equal(stays.strike(view).rows[6], view.updates[0])
+        assert torch.equal(turns.strike(view).rows[6], view.updates[view.round])
+
+
+def test_dragging_goes_against_the_honest_rows_as_far_as_passes():
+    view = seen()
+    honest = calibrated(view, view.updates)[:5]
+    limit = 3 * np.median(np.linalg.norm(honest, axis=1))
+    rows = calibrated(view, attacks.make("frame").strike(accuse_longer_than(limit, view)).rows)
+    assert cosine(rows[5], honest.mean(axis=0)) == pytest.approx(-1, abs=1e-4)
+    assert 0.9 * limit < np.linalg.norm(rows[5]) <= limit
+
+
+def test_a_steady_drift_keeps_its_direction_and_follows_what_comes_of_it():
+    attack, view = attacks.make("steady"), seen()
+    first = attack.strike(view)
+    way = first.rows[5]
+    assert torch.unique(way.abs().round(decimals=5)).numel() == 1  # a sign vector
+    moved = [view.received(row) + 0.1 * way for row in range(8)]
+    pushed = replace(view, memory=first.memory, round=2, look_at_received=lambda row: moved[row])
+    held = replace(view, memory=first.memory, round=2)
+    harder, softer = attack.strike(pushed).rows[5], attack.strike(held).rows[5]
+    torch.testing.assert_close(harder, 1.25 * way)
+    torch.testing.assert_close(softer, 0.7 * way)
+
+
+def test_mimic_copies_the_farthest_out_along_the_principal_direction_and_stays_with_it():
+    attack, view = attacks.make("mimic", warm_up=30), seen()
+    honest = view.benign.numpy().astype(np.float64)
+    honest[3] *= 2.0  # one direction clearly ahead, so that the power iteration ends there
+    updates = view.updates.clone()
+    updates[:5] = torch.from_numpy(honest).float()
+    view = replace(view, updates=updates)
+    centred = honest - honest.mean(axis=0)
+    principal = np.linalg.svd(centred)[2][0]
+    farthest = int(np.abs(centred @ principal).argmax())
+    memory: dict[str, Tensor] = {}
+    for round in range(1, 31):
+        crafted = attack.strike(replace(view, memory=memory, round=round))
+        memory = dict(crafted.memory)
+    assert torch.equal(crafted.rows[6], updates[farthest])
+    other = replace(view, updates=matrix(8, 400, 9), memory=memory, round=31)
+    assert torch.equal(attack.strike(other).rows[6], other.updates[farthest])
+
+
+def test_harm_is_how_far_the_victims_next_models_are_thrown_back():
+    view = seen()
+    everybody = torch.ones(8, dtype=torch.bool)
+    before = Foresight(~everybody, matrix(8, 400, 5), everybody)
+    after = Foresight(~everybody, matrix(8, 400, 6), everybody)
+    served = replace(after, served=torch.arange(8) > 0)
+    own = view.updates.double().numpy()
+    back = [
+        (before.models[k] - after.models[k]).double().numpy() @ own[k] / np.linalg.norm(own[k])
+        for k in range(5)
+    ]
+    assert harm(view, before, after) == pytest.approx(np.mean(back), rel=1e-4)
+    assert harm(view, before, served) == pytest.approx(np.mean(back[1:]), rel=1e-4)
+
+
+def test_the_largest_size_that_passes_is_found():
+    view = seen()
+    limited = replace(
+        view,
+        look_ahead=lambda rows: Foresight(rows[:, 0] > 7.3, rows, torch.ones(8, dtype=torch.bool)),
+    )
+    assert longest(limited, lambda size: torch.full((3, 400), size), 0.5) == pytest.approx(7.3, rel=0.02)
+    assert longest(view, lambda size: torch.full((3, 400), size), 0.5) == 64 * 0.5  # nobody is ever accused
+
+
+def test_stealth_sends_the_most_harmful_of_what_passes():
+    view = seen()
+    lengths = np.linalg.norm(calibrated(view, view.updates), axis=1)
+    limited = accuse_longer_than(1.5 * lengths.max(), view)
+    found = attacks.make("stealth").strike(limited).rows
+    foreseen = limited.foresee(found)
+    assert not foreseen.accused.any()
+    assert harm(limited, limited.foresee(view.updates), foreseen) > 0
+    hopeless = accuse_longer_than(0.1, view)
+    assert torch.equal(attacks.make("stealth").strike(hopeless).rows, view.updates)
+
+
+def test_the_worst_of_a_family_is_the_one_that_does_the_most_harm():
+    view = seen()
+    sent = attacks.make("worst-of", family=["lie", "ipm"], sizes=[1.0]).strike(view).rows
+    before = view.foresee(view.updates)
+    done = {
+        name: harm(view, before, view.foresee(attacks.make(name).strike(view).rows))
+        for name in ("lie", "ipm")
+    }
+    assert done["ipm"] > done["lie"]
+    torch.testing.assert_close(sent, attacks.make("ipm").strike(view).rows)
+
+
+def test_without_a_server_the_plain_mean_stands_for_it():
+    updates = matrix(4, 6)
+    ahead = View(updates, torch.zeros(4, dtype=torch.bool)).foresee(updates)
+    np.testing.assert_allclose(ahead.models[2], updates.numpy().mean(axis=0), rtol=1e-5)
+    assert not ahead.accused.any()
+
+
+def test_a_scene_is_what_the_server_sees():
+    view = seen()
+    scene = Scene.of(view)
+    np.testing.assert_allclose(scene.rows, calibrated(view, view.updates), atol=1e-5)
+    torch.testing.assert_close(scene.updates(scene.rows[5:]), view.updates[5:], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_what_is_foreseen_is_what_comes_and_nothing_changes_by_it(method: str):
+    simulation = Simulation(fedcap.Experiment(method=method, attack="none", **TINY), make_crew(1))
+    simulation.play()
+    server = simulation.server
+    opening = server.open(simulation.names)
+    serving = server.serve([Upload(k, opening.round, torch.zeros(server._size), 1) for k in opening.asked])
+    generator = torch.Generator().manual_seed(1)
+    uploads = [
+        Upload(
+            k, serving.round, torch.randn(server._size, generator=generator), 9, torch.zeros(serving.extra)
+        )
+        for k in serving.clients
+    ]
+    root = None if serving.root_start is None else torch.randn(server._size, generator=generator)
+    before = {name: tensor.clone() for name, tensor in server.tensors().items()}
+    closing, offer = server.foresee(uploads, root)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in server.tensors().items())
+    assert server.close(uploads, root) == closing
+    then = server.models_for(serving.clients)
+    assert then.clients == offer.clients
+    assert torch.equal(then.dispatch.models, offer.dispatch.models)
+
+
+@pytest.mark.parametrize("attack", ADAPTIVE, ids=str)
+def test_every_adaptive_attack_runs_against_fedcap(attack: Any):
+    result = fedcap.Experiment(method="fedcap", attack=attack, **TINY).run()
+    assert result.rounds == 3
+    assert not result.diverged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [name for name in methods.names() if name != "fedcap"])
+@pytest.mark.parametrize("attack", ADAPTIVE, ids=str)
+def test_every_adaptive_attack_runs_against_every_method(attack: Any, method: str):
+    assert fedcap.Experiment(method=method, attack=attack, **TINY).run().rounds == 3
+
+
+def test_an_adaptive_attack_goes_on_after_a_kill_as_if_nothing_had_been(tmp_path: Any):
+    settings = {**TINY, "attack": {"name": "noisy", "attack": "steady"}, "checkpoint_every": 1}
+    whole = fedcap.Experiment(**settings).run(out=tmp_path / "whole")
+    with pytest.raises(Killed):
+        fedcap.Experiment(**settings).run(out=tmp_path / "killed", observers=[Killer(2)])
+    resumed = fedcap.Experiment(**settings).run(out=tmp_path / "killed")
+    assert without_times(resumed) == without_times(whole)
+
+
+def test_an_attack_within_an_attack_is_written_down_with_all_its_options():
+    experiment = fedcap.Experiment(attack={"name": "noisy", "attack": "lie"}, **TINY)
+    inner = experiment.settings()["attack"]["attack"]
+    assert inner["name"] == "lie"
+    assert inner["correction"] == 0
