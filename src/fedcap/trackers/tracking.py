@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from fedcap.records import Result, RoundRecord
 from fedcap.registry import InputError
@@ -13,8 +15,20 @@ from fedcap.trackers.base import Tracked, Tracker, registry
 LOG = logging.getLogger("fedcap")
 
 
+def _words(given: Any) -> Any:
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, list | tuple) or not all(isinstance(word, str) for word in listed):
+        raise InputError(f'trackers are a list of names, such as ["csv"] (got {given!r})')
+    make_trackers(listed)
+    return listed
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+"""Trackers as settings have them: one or several of a name, a word `csv(clients=true)`, or `module:Class`."""
+
+
 def make_trackers(choices: Iterable[Any]) -> list[Tracker]:
-    """Build trackers from names, words such as `mlflow(experiment=mine)`, or `module:Class`."""
+    """Build trackers from what settings say."""
     return [registry.build(choice) for choice in choices]
 
 
