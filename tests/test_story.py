@@ -198,6 +198,10 @@ def test_every_score_there_is_has_its_limits_by_round(tmp_path: Path) -> None:
 def test_a_federation_tells_what_its_ledger_says(tmp_path: Path) -> None:
     made = federation(tmp_path)
     (tmp_path / "federation.toml").write_text('host = "here"\n')
+    before = story_for(tmp_path)
+    assert (before.kind, before.sentence) == ("federation", "The federation has not begun.")
+    assert before.course is not None
+    assert [client.state for client in before.course.clients] == ["enrolled"] * 5
     with made.conductor() as conductor:
         conductor.run()
     made.ledger.remove("2", "it moved away")

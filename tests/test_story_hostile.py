@@ -16,7 +16,7 @@ from benchmarks.page import write_run
 from fedcap.records import Mixing, Realised
 from fedcap.registry import InputError
 from fedcap.report.page import page
-from fedcap.report.story import Story, packed, story_of
+from fedcap.report.story import Standing, Story, packed, story_of
 from fedcap.report.story.mixing_map import MOST_ROWS
 
 NAMES = ["ada", "bob", "cyd"]
@@ -44,6 +44,12 @@ def test_names_and_reasons_end_no_script(tmp_path: Path) -> None:
     assert [client["name"] for client in course["clients"]] == names
     assert course["events"][0]["reason"] == course["scores"][1]["name"] == BAD
     told(path)
+
+
+def test_half_a_surrogate_pair_is_no_reason_for_no_page(tmp_path: Path) -> None:
+    path = write(tmp_path, [record(1, NAMES)], NAMES)
+    story = story_of(path, standings={"ada": Standing("a\ud800b", "active")})
+    assert decoded(json.loads(packed(story).encode()))["course"]["clients"][0]["name"] == "a?b"
 
 
 def test_a_reason_of_ten_megabytes_is_cut_and_that_is_said(tmp_path: Path) -> None:
@@ -146,19 +152,24 @@ def test_a_thousand_clients_fit_and_neighbours_share_a_row(tmp_path: Path) -> No
     assert len(packed(story)) < 500_000
 
 
-def test_many_rounds_are_thinned_evenly_and_that_is_said(tmp_path: Path) -> None:
-    rounds = [record(number, NAMES, refused={"bob": "late"}) for number in range(1, 701)]
-    rounds[599] = record(600, NAMES, removed={"ada": reason()})
+def test_many_rounds_are_thinned_evenly_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcap.report.story.thinning.MOST_ROUNDS", 20)
+    monkeypatch.setattr("fedcap.report.story.course.MOST_EVENTS", 15)
+    rounds = [record(number, NAMES, refused={"bob": "late"}) for number in range(1, 31)]
+    rounds[24] = record(25, NAMES, removed={"ada": reason()})
     story = told(write(tmp_path, rounds, NAMES))
     assert story.course is not None
     assert story.course.accuracy is not None
     kept = story.course.accuracy.rounds
-    assert (kept[0], kept[-1], len(kept)) == (1, 700, 500)
+    assert (kept[0], kept[-1], len(kept)) == (1, 30, 20)
     assert set(np.diff(kept)) == {1, 2}
-    assert "Accuracy: 500 of 700 rounds are shown, evenly spread." in story.thinned
+    assert "Accuracy: 20 of 30 rounds are shown, evenly spread." in story.thinned
+    assert "Refusals and suspicions: the first 15 of 29 are listed." in story.thinned
     events = story.course.events
-    assert len(events) == 601
-    assert [event.round for event in events if event.kind == "removed"] == [600]
+    assert [event.round for event in events if event.kind == "removed"] == [25]
+    assert [event.round for event in events if event.kind == "refused"] == list(range(1, 16))
 
 
 @pytest.mark.parametrize("content", [[], ["notes.json"]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from fedcap.cli.federate.running import until_stopped
 from fedcap.cli.output import AsJson
 from fedcap.cli.report import LocalRun
 from fedcap.registry import InputError
+
+if TYPE_CHECKING:
+    from fedcap.report.story import Memo
 
 
 def watch(
@@ -37,7 +40,8 @@ def watch(
 
     if directory.exists() and not directory.is_dir():
         raise InputError(f"{directory} is a file: give the directory of a run, a grid or a federation")
-    with until_stopped() as stop, Watch(directory, port, lambda path: story_for(path, local)) as served:
+    memo: Memo = {}  # of a grid, the runs that have not changed are not read again
+    with until_stopped() as stop, Watch(directory, port, lambda path: story_for(path, local, memo)) as served:
         if as_json:
             typer.echo(json.dumps({"address": served.address, "directory": str(directory)}))
         else:
