@@ -119,7 +119,7 @@ def test_arrow_keys_read_a_chart_out(window: Browser, tmp_path: Path) -> None:
     window.open(saved(a_run(), tmp_path))
     window.type("#detection svg[role=slider]", LEFT + DOWN)
     told = window.texts("#detection .readout")[0]
-    assert told.startswith("Round 4: limit 6. c")
+    assert told.startswith("Round 4, limit 6: c")
     assert (
         window.value("document.querySelector('#detection svg[role=slider]').getAttribute('aria-valuetext')")
         == told

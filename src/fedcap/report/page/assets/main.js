@@ -3,7 +3,8 @@
 import { button, h } from "./dom.js";
 import { asked, forget } from "./address.js";
 import { isDark } from "./colours.js";
-import { cellBar, found, gridPage } from "./grid.js";
+import { cellBar, gridPage } from "./grid.js";
+import { found } from "./panel.js";
 import { freshChoices, runView } from "./view.js";
 import { cellStory } from "./unpack.js";
 
@@ -54,7 +55,10 @@ async function renew(fresh) {
 async function follow(version = null) {
   const sign = top.querySelector(".live");
   try {
-    const answer = await fetch(live, { headers: version ? { "If-None-Match": version } : {}, cache: "no-store" });
+    const answer = await fetch(live, {
+      headers: version ? { "If-None-Match": version } : {},
+      cache: "no-store",
+    });
     if (answer.ok) {
       await renew(await answer.json());
       version = answer.headers.get("ETag");
@@ -78,7 +82,12 @@ function themeSwitch() {
   return flip;
 }
 
-top.append(h("span", { class: "room" }), ...(live ? [h("span", { class: "live", role: "status" }, "● live")] : []), themeSwitch());
-addEventListener("hashchange", () => { forget(); open(); });
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
+top.append(h("span.room"), ...(live ? [h("span.live", { role: "status" }, "● live")] : []), themeSwitch());
+addEventListener("hashchange", () => {
+  forget();
+  open();
+});
+addEventListener("beforeprint", () =>
+  document.querySelectorAll("details").forEach((one) => (one.open = true)),
+);
 open().then(() => live && follow());

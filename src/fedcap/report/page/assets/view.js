@@ -13,13 +13,28 @@ import { called } from "./words.js";
 
 const SECTIONS = [
   ["accuracy", "Accuracy", accuracySection, ({ course }, ui) => [course.accuracy, course.local, ui.client]],
-  ["detection", "Detection", scoresSection, ({ course }, ui) => [course.scores, course.events, course.clients, ui.client]],
-  ["mixing", "Mixing", mixingSection, ({ course }) => [course.mixing, course.clients.map(({ name, role }) => [name, role])]],
+  [
+    "detection",
+    "Detection",
+    scoresSection,
+    ({ course }, ui) => [course.scores, course.events, course.clients, ui.client],
+  ],
+  [
+    "mixing",
+    "Mixing",
+    mixingSection,
+    ({ course }) => [course.mixing, course.clients.map(({ name, role }) => [name, role])],
+  ],
   ["attack", "Attack", attackSection, ({ course }) => course.attack],
   ["clients", "Clients", clientsSection, ({ course }, ui) => [course.clients, ui.client]],
   ["classes", "Classes", classesSection, ({ course }) => course.classes],
   ["cost", "Cost", costSection, ({ course }) => course.costs],
-  ["about", "How", aboutSection, ({ settings, provenance, command, thinned }) => [settings, provenance, command, thinned]],
+  [
+    "about",
+    "How",
+    aboutSection,
+    ({ settings, provenance, command, thinned }) => [settings, provenance, command, thinned],
+  ],
 ];
 
 /** What a reader chose in a view: kept when the story grows. */
@@ -31,7 +46,7 @@ export const freshChoices = () => ({ round: null, client: null, score: null, log
  */
 export function runView(ui = freshChoices()) {
   const drawn = {};
-  const node = h("div", { class: "view" });
+  const node = h("div.view");
   const nav = h("nav", { "aria-label": "sections" });
   let [packed, story, top] = [null, null, null];
 
@@ -44,7 +59,14 @@ export function runView(ui = freshChoices()) {
     if (other) draw();
     show();
   };
-  const context = () => ({ story, course: story.course, ui, choose, redraw: (id) => draw(id), link: (changes) => addressOf(changes) });
+  const context = () => ({
+    story,
+    course: story.course,
+    ui,
+    choose,
+    redraw: (id) => draw(id),
+    link: (changes) => addressOf(changes),
+  });
   const show = () => Object.values(drawn).forEach((one) => one.section?.show());
 
   const goTo = (event, id) => {
@@ -65,8 +87,23 @@ export function runView(ui = freshChoices()) {
     }
     const names = SECTIONS.filter(([id]) => drawn[id].section);
     const chosen = ui.client === null ? null : story.course.clients[ui.client];
-    nav.replaceChildren(...names.map(([id, name]) => h("a", { href: addressOf({ at: id }), "data-key": `to ${id}`, onclick: (event) => goTo(event, id) }, name)),
-      ...(chosen ? [button([called(chosen.name, 24), " ✕"], "clear", () => choose({ client: null }), { class: "chip", "aria-label": `stop showing ${called(chosen.name, 24)}` })] : []));
+    nav.replaceChildren(
+      ...names.map(([id, name]) =>
+        h(
+          "a",
+          { href: addressOf({ at: id }), "data-key": `to ${id}`, onclick: (event) => goTo(event, id) },
+          name,
+        ),
+      ),
+      ...(chosen
+        ? [
+            button([called(chosen.name, 24), " ✕"], "clear", () => choose({ client: null }), {
+              class: "chip",
+              "aria-label": `stop showing ${called(chosen.name, 24)}`,
+            }),
+          ]
+        : []),
+    );
   }
 
   return {
@@ -87,7 +124,10 @@ export function runView(ui = freshChoices()) {
     },
     heed({ round, client, at }) {
       const found = story.course?.clients.findIndex(({ name }) => name === client) ?? -1;
-      Object.assign(ui, { round: Number(round) || null, client: client === undefined || found < 0 ? null : found });
+      Object.assign(ui, {
+        round: Number(round) || null,
+        client: client === undefined || found < 0 ? null : found,
+      });
       draw();
       show();
       if (at) drawn[at]?.node.scrollIntoView();
