@@ -10,6 +10,9 @@ const READINGS = {
   shared: ["Shared", "the model each client receives"],
 };
 
+const HOW_TO_READ_A_BAND =
+  "The line is the mean over all samples; the band reaches from the worst client to the best.";
+
 export function accuracySection({ story, course, ui, choose }) {
   const curves = course.accuracy;
   if (!curves?.rounds.length) return null;
@@ -19,10 +22,11 @@ export function accuracySection({ story, course, ui, choose }) {
     .filter(isNumber);
   const floor = Math.max(0, Math.floor((Math.min(...all, 100) - 2) / 10) * 10);
   const charts = there.map((reading) => chart(course, ui, choose, reading, floor));
+  const whose = story.kind === "federation" ? "the clients’" : "the honest clients’";
   const node = section(
     "accuracy",
     "Accuracy",
-    `On ${story.kind === "federation" ? "the" : "the honest"} clients’ own test samples, in percent. The line is the mean over all samples; the band reaches from the worst client to the best.`,
+    `On ${whose} own test samples, in percent. ${HOW_TO_READ_A_BAND}`,
     h(
       "div.pair",
       charts.map(({ figure }) => figure),

@@ -1,11 +1,12 @@
 // Every client on a line: who it is, what became of it, how accurate its model is, and what it gains over Local.
 
 import { h } from "./dom.js";
+import { addressOf } from "./address.js";
 import { section } from "./frame.js";
 import { cut, percent, points } from "./words.js";
 import { table } from "./table.js";
 
-export function clientsSection({ course, ui, choose, link }) {
+export function clientsSection({ course, ui, choose }) {
   const { clients } = course;
   if (!clients.length) return null;
   const has = (part) =>
@@ -20,7 +21,7 @@ export function clientsSection({ course, ui, choose, link }) {
         h(
           "a",
           {
-            href: link({ client: it.name, at: null }),
+            href: addressOf({ client: it.name, at: null }),
             "data-key": `client ${it.name}`,
             title: cut(it.identity || it.name, 300),
           },
@@ -57,22 +58,20 @@ export function clientsSection({ course, ui, choose, link }) {
       text: (it) => h("span", { title: cut(it.reason, 1000) }, cut(it.reason, 140)),
     },
   ].filter(Boolean);
-  const keep = (ui.clientTable ??= {});
-  const draw = () =>
-    table({
-      name: "clients",
-      rows: clients,
-      columns,
-      keep,
-      filter: "client",
-      isChosen: (client) => clients[ui.client] === client,
-      choose: (client) => choose({ client: clients.indexOf(client) }),
-    });
+  const lines = table({
+    name: "clients",
+    unit: "client",
+    rows: clients,
+    columns,
+    keep: (ui.clientTable ??= {}),
+    isChosen: (client) => clients[ui.client] === client,
+    choose: (client) => choose({ client: clients.indexOf(client) }),
+  });
   const node = section(
     "clients",
     "Clients",
     "Accuracies and shares in percent, the gain over Local in points. A click on a client shows it in every picture.",
-    draw(),
+    lines,
   );
   return { node, show: () => {} };
 }

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { addressOf } from "./address.js";
 import { section } from "./frame.js";
-import { aboutSection } from "./details.js";
+import { aboutSection } from "./about.js";
 import { nameOf, panelSection } from "./panel.js";
 import { verdict } from "./verdict.js";
 import { cut } from "./words.js";

@@ -4,29 +4,22 @@ import { button, h, s } from "./dom.js";
 import { choice, figure, indexOf, section } from "./frame.js";
 import { lineChart } from "./chart.js";
 import { called, cut, isNumber, measure } from "./words.js";
-import { table } from "./table.js";
+import { eventTable, EVENTS } from "./events.js";
 
 const WIDE = 30;
 const TRIANGLES = 200;
-const WORDS = {
-  removed: "removed",
-  suspected: "on probation",
-  refused: "refused",
-  bounded: "bounded",
-  diverged: "diverged",
-};
-
+const SHAPE = { removed: "cross", suspected: "dot" };
 const ROLES = { honest: "honest clients", site: "sites", attacker: "attackers ▲" };
 
 export function scoresSection({ course, ui, choose, redraw }) {
   const { scores, events } = course;
   if (!scores.length && !events.length) return null;
   const made = scores.length ? scoreFigure(course, ui, choose, redraw) : null;
+  const judged = isJudged(scores) ? "Whoever is over the limit is accused." : "Nobody is judged by it.";
   const node = section(
     "detection",
     "What the server sees of each client",
-    scores.length &&
-      `A score for each client’s update in each round. ${isJudged(scores) ? "Whoever is over the limit is accused." : "Nobody is judged by it."}`,
+    scores.length && `A score for each client’s update in each round. ${judged}`,
     made?.figure,
     eventTable(course, ui, choose),
   );
@@ -58,7 +51,7 @@ function scoreFigure(course, ui, choose, redraw) {
     const what = course.events.find((event) => event.client === line.client && event.round === rounds[i]);
     return (
       `${said}: ${called(line.name)}${line.kind === "attacker" ? " ▲ attacker" : ""} ${measure(line.y[i])}` +
-      (what ? `; ${WORDS[what.kind]}: ${cut(what.reason, 200)}` : "")
+      (what ? `; ${EVENTS[what.kind]}: ${cut(what.reason, 200)}` : "")
     );
   };
   const chosen = lines.findIndex((line) => line.client === ui.client);
@@ -69,7 +62,7 @@ function scoreFigure(course, ui, choose, redraw) {
     log,
     tell,
     picks: true,
-    line: chosen < 0 || ui.client === null ? null : chosen,
+    line: chosen < 0 ? null : chosen,
     within: log ? [] : [0],
     yName: score.name + (log ? ", logarithmic" : ""),
     height: 320,
@@ -78,21 +71,13 @@ function scoreFigure(course, ui, choose, redraw) {
     at: indexOf(rounds, ui.round),
     choose: (i, line) => choose({ round: rounds[i], ...(line && { client: line.client }) }),
   });
+  const change = (changes) => {
+    Object.assign(ui, changes);
+    redraw("detection");
+  };
   const tools = [
-    names.length > 1 &&
-      choice("detector", names, score.name, (name) => {
-        ui.score = name;
-        redraw("detection");
-      }),
-    button(
-      "log scale",
-      "log",
-      () => {
-        ui.log = !log;
-        redraw("detection");
-      },
-      { "aria-pressed": String(log) },
-    ),
+    names.length > 1 && choice("detector", names, score.name, (name) => change({ score: name })),
+    button("log scale", "log", () => change({ log: !log }), { "aria-pressed": String(log) }),
   ];
   return {
     figure: figure(`Score “${score.name}”`, made.node, { tools, legend: legend(course) }),
@@ -107,56 +92,38 @@ const isWide = ({ values, limits }) => {
   return all.length > 0 && all.at(-1) / all[Math.floor(all.length / 20)] > WIDE;
 };
 
+/** How far the scores of a round reach, and how many are over the limit. */
 function summary(clients, i, limit) {
   const there = clients.filter(({ y }) => isNumber(y[i]));
-  const over = there.filter(({ y }) => y[i] > limit).length;
-  const range = (role) => {
-    const values = there
-      .filter((one) => one.role === role)
-      .map(({ y }) => y[i])
-      .sort((a, b) => a - b);
-    return (
-      values.length > 0 &&
-      `${ROLES[role]} ${[...new Set([values[0], values.at(-1)].map(measure))].join(" to ")}`
-    );
-  };
-  return [...Object.keys(ROLES).map(range), isNumber(limit) && `${over || "nobody"} over the limit`]
-    .filter(Boolean)
-    .join(", ");
+  const over = there.filter(({ y }) => y[i] > limit).length || "nobody";
+  const ranges = Object.entries(ROLES).map(([role, words]) => {
+    const values = there.flatMap((one) => (one.role === role ? one.y[i] : []));
+    const ends = new Set([Math.min(...values), Math.max(...values)].map(measure));
+    return values.length > 0 && `${words} ${[...ends].join(" to ")}`;
+  });
+  return [...ranges, isNumber(limit) && `${over} over the limit`].filter(Boolean).join(", ");
 }
 
-/** Triangles on attackers, crosses where somebody was removed, with the reason. */
-function marksOf(course, { rounds, values }) {
-  const marks = [];
-  const attackers = course.clients
-    .map((client, i) => ({ ...client, y: Array.from(values[i]) }))
-    .filter(({ role }) => role === "attacker");
-  const every = Math.ceil(attackers.reduce((sum, { y }) => sum + y.filter(isNumber).length, 0) / TRIANGLES);
-  for (const { name, y } of attackers)
-    rounds
-      .filter((_, i) => isNumber(y[i]))
-      .forEach((round, turn) => {
-        if (turn % every === 0)
-          marks.push({
-            x: round,
-            y: y[rounds.indexOf(round)],
-            shape: "triangle",
-            kind: "attacker",
-            title: `${called(name)}, attacker`,
-          });
-      });
-  for (const event of course.events.filter(({ kind }) => kind === "removed" || kind === "suspected")) {
-    const y = values[event.client]?.[rounds.indexOf(event.round)];
-    const shape = event.kind === "removed" ? "cross" : "dot";
-    marks.push({
-      x: event.round,
-      y,
-      shape,
-      kind: event.kind,
-      title: `${called(course.clients[event.client].name)}, ${WORDS[event.kind]} in round ${event.round}: ${event.reason}`,
-    });
-  }
-  return marks;
+/** Triangles on attackers, crosses where somebody was removed, rings where somebody is on probation. */
+function marksOf({ clients, events }, { rounds, values }) {
+  const triangles = clients.flatMap(({ name, role }, client) =>
+    rounds.flatMap((x, i) => {
+      const y = values[client][i];
+      const title = `${called(name)}, attacker`;
+      return role === "attacker" && isNumber(y) ? { x, y, title, shape: "triangle", kind: "attacker" } : [];
+    }),
+  );
+  const every = Math.ceil(triangles.length / TRIANGLES);
+  const accused = events
+    .filter(({ kind }) => kind in SHAPE)
+    .map(({ client, round, kind, reason }) => ({
+      x: round,
+      y: values[client]?.[rounds.indexOf(round)],
+      title: `${called(clients[client].name)}, ${EVENTS[kind]} in round ${round}: ${reason}`,
+      shape: SHAPE[kind],
+      kind,
+    }));
+  return [...triangles.filter((_, i) => i % every === 0), ...accused];
 }
 
 function legend(course) {
@@ -178,33 +145,4 @@ function legend(course) {
   ]
     .filter(Boolean)
     .map((parts) => h("span", parts));
-}
-
-function eventTable({ clients, events }, ui, choose) {
-  if (!events.length) return h("p.note", "Nobody was removed, suspected or refused.");
-  return table({
-    name: "what happened to whom",
-    rows: events,
-    keep: (ui.eventTable ??= {}),
-    filter: "event",
-    first: 12,
-    choose: (event) => choose({ client: event.client }),
-    isChosen: (event) => event.client === ui.client,
-    columns: [
-      {
-        label: "client",
-        value: (it) => clients[it.client].name,
-        text: (it) => cut(clients[it.client].name, 40) + (clients[it.client].role === "attacker" ? " ▲" : ""),
-        also: (it) => clients[it.client].role,
-      },
-      { label: "round", value: (it) => it.round },
-      { label: "what", value: (it) => WORDS[it.kind] ?? it.kind },
-      {
-        label: "why",
-        long: true,
-        value: (it) => it.reason,
-        text: (it) => h("span", { title: cut(it.reason, 1000) }, cut(it.reason, 220)),
-      },
-    ],
-  });
 }
