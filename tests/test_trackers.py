@@ -157,9 +157,11 @@ def test_a_mistaken_tracker_is_refused_before_anything_starts(track: object, mes
         fedcap.Experiment(track=track)
 
 
-def test_a_csv_without_a_directory_is_refused() -> None:
+def test_a_csv_without_a_directory_is_refused_and_nobody_else_is_told_of_the_run() -> None:
+    told = Told()
     with pytest.raises(fedcap.InputError, match="tracker csv writes into the run's directory"):
-        fedcap.Experiment(**SMALL, track="csv").run()
+        fedcap.Experiment(**SMALL, track="csv").run(observers=[told])
+    assert told.said == []
 
 
 @pytest.mark.parametrize(("name", "library"), [("tensorboard", "tensorboard"), ("mlflow", "mlflow")])
