@@ -66,7 +66,10 @@ class Browser:
         address = page.resolve().as_uri() if isinstance(page, Path) else page
         self._call("POST", "/url", {"url": "about:blank"})
         self._call("POST", "/url", {"url": address + fragment})
-        self.wait(ready)
+        try:
+            self.wait(ready)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the console says {self.complaints()}") from None
         self.settle()
 
     def settle(self) -> None:

@@ -28,7 +28,14 @@ PAGES = ROOT / "docs" / "pages"
 WRITTEN = sorted(path for path in PAGES.rglob("*.md") if path.name != "SUMMARY.md")
 EVERYTHING = [(room, name) for room, registry in registries().items() for name in registry.names()]
 NEED_A_REFERENCE = ("methods", "attacks", "aggregators", "detectors", "data sets")
-OURS = {"local", "malformed", "handwritten62", "arrays", "csv", "folder", "npz"}
+OURS = {"local", "malformed", "handwritten62", "arrays", "csv", "folder", "npz"} | {
+    "frame",
+    "noisy",
+    "sleeper",
+    "steady",
+    "stealth",
+    "worst-of",
+}
 """What is from nobody's paper, and needs no formula; some of it is the user's own."""
 
 

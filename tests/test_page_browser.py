@@ -102,6 +102,16 @@ def test_playing_goes_through_the_rounds_and_stops_at_the_last(window: Browser, 
     assert window.texts("#mixing output") == ["round 3 of 3"]
 
 
+def test_a_run_that_plays_rests_when_another_view_is_opened(window: Browser, tmp_path: Path) -> None:
+    window.open(saved(a_grid(), tmp_path), "#cell=fedavg/ipm/0")
+    window.click(".play")
+    window.click(".back")
+    window.wait("document.querySelector('h1').textContent === 'a grid'")
+    window.run("setTimeout(() => (document.body.dataset.later = 'true'), 700)")
+    window.wait("document.body.dataset.later === 'true'")
+    assert window.value(HASH) == ""
+
+
 def test_the_map_tells_each_weight_as_it_was(window: Browser, tmp_path: Path) -> None:
     story = a_run()
     assert story.course is not None
@@ -119,7 +129,7 @@ def test_arrow_keys_read_a_chart_out(window: Browser, tmp_path: Path) -> None:
     window.open(saved(a_run(), tmp_path))
     window.type("#detection svg[role=slider]", LEFT + DOWN)
     told = window.texts("#detection .readout")[0]
-    assert told.startswith("Round 4: limit 6. c")
+    assert told.startswith("Round 4, limit 6: c")
     assert (
         window.value("document.querySelector('#detection svg[role=slider]').getAttribute('aria-valuetext')")
         == told

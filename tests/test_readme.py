@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def mine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         folder.mkdir(parents=True)
         for number in range(40):
             Image.fromarray(draw.integers(0, 255, (8, 8), np.uint8)).save(folder / f"{number}.png")
+    shutil.copy(ROOT / "examples" / "own_tracker.py", "own_tracker.py")
     Path("my_module.py").write_text(
         "from torch import nn\n\n\ndef my_network():\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(784, 62))\n\n\ndef Net():\n"

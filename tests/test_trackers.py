@@ -149,16 +149,19 @@ def test_a_disk_that_takes_no_csv_ends_no_run(tmp_path: Path, caplog: pytest.Log
         ("cvs", "unknown tracker 'cvs': did you mean 'csv'"),
         ("csv(rows=3)", "tracker 'csv' has no option 'rows'"),
         ("json:loads", "'json:loads' is not a dataclass derived from Tracker"),
+        (3, "track: trackers are a list of names"),
     ],
 )
-def test_a_mistaken_tracker_is_refused_before_anything_starts(track: str, message: str) -> None:
+def test_a_mistaken_tracker_is_refused_before_anything_starts(track: object, message: str) -> None:
     with pytest.raises(fedcap.InputError, match=message.replace("(", r"\(")):
-        fedcap.Experiment(track=[track])
+        fedcap.Experiment(track=track)
 
 
-def test_a_csv_without_a_directory_is_refused() -> None:
+def test_a_csv_without_a_directory_is_refused_and_nobody_else_is_told_of_the_run() -> None:
+    told = Told()
     with pytest.raises(fedcap.InputError, match="tracker csv writes into the run's directory"):
-        fedcap.Experiment(**SMALL, track="csv").run()
+        fedcap.Experiment(**SMALL, track="csv").run(observers=[told])
+    assert told.said == []
 
 
 @pytest.mark.parametrize(("name", "library"), [("tensorboard", "tensorboard"), ("mlflow", "mlflow")])
@@ -166,7 +169,9 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     name: str, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(fedcap.InputError, match=rf"needs {library}: pip install 'fedcap\[{name}\]'"):
+    with pytest.raises(
+        fedcap.InputError, match=rf"{library} is not installed: pip install 'fedcap\[{name}\]'"
+    ):
         make(name)
 
 

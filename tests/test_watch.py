@@ -212,18 +212,29 @@ def test_a_client_that_says_nothing_or_nonsense_holds_nobody_up(served: Watch) -
         silent.close()
 
 
-def test_a_story_that_fails_leaves_the_last_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def tell(path: Path) -> Story:
-        if (path / "config.toml").read_text() == "bad":
-            raise RuntimeError("torn")
-        return replace(waiting(path), title="good")
+def test_a_story_that_fails_leaves_the_last_one_and_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    titles = iter(["good", None, "better"])
 
-    (tmp_path / "config.toml").write_text("fine")
+    def tell(path: Path) -> Story:
+        if (title := next(titles)) is None:
+            raise RuntimeError("torn")
+        return replace(waiting(path), title=title)
+
     with Watch(tmp_path, tell=tell) as watch:
         assert story(watch)["title"] == "good"
-        (tmp_path / "config.toml").write_text("bad")
+        (tmp_path / "config.toml").touch()
         assert story(watch)["title"] == "good"
+        assert story(watch)["title"] == "better"
     assert [r.getMessage() for r in caplog.records] == ["the story could not be told: RuntimeError: torn"]
+
+
+def test_what_is_awaited_is_told_as_it_comes(served: Watch, tmp_path: Path) -> None:
+    assert "does not exist yet" in str(story(served)["sentence"])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.json").write_text("{}")
+    assert "holds no rounds yet" in str(story(served)["sentence"])
 
 
 def test_a_port_that_is_taken_is_told_in_a_line(

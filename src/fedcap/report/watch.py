@@ -66,11 +66,12 @@ class Latest:
     def _told(self) -> str:
         try:
             return packed(self._tell(self._directory))
-        except InputError:  # there is nothing yet
-            pass
+        except InputError:
+            return packed(waiting(self._directory))
         except Exception as error:  # the directory may be in the middle of anything; soon it is not
             LOG.warning("the story could not be told: %s: %s", type(error).__name__, error)
-        return self._text or packed(waiting(self._directory))
+            self._stamp = None
+            return self._text or packed(waiting(self._directory))
 
 
 def waiting(directory: Path) -> Story:

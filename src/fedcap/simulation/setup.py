@@ -24,16 +24,12 @@ from fedcap.randomness import derive
 from fedcap.records import Named, absent_attack, digest
 from fedcap.registry import GIVEN, InputError, nearest
 from fedcap.simulation.resolving import resolve, without_none
-from fedcap.trackers import Tracker, make_trackers
+from fedcap.trackers import Tracker, Words, make_trackers
 from fedcap.training import SGD
 
 LOG = logging.getLogger("fedcap")
 COMPUTES = 2
 """Increase this when the same settings give other results than before; it is part of every digest."""
-
-
-def _as_list(words: Any) -> Any:
-    return [words] if isinstance(words, str) else words
 
 
 def _as_names(clients: Any) -> Any:
@@ -85,7 +81,7 @@ class Setup(BaseModel):
     """How many processes train; if not given, one for each core. Results do not depend on it."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:1, …"""
-    track: Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)] = None
+    track: Words | None = None
     """Trackers that follow the run, by their names. No result depends on them."""
 
     @model_validator(mode="before")
@@ -102,7 +98,7 @@ class Setup(BaseModel):
                 f"malicious share {self.malicious:g} refused: no defence can tell which side is honest"
                 " once half of the clients lie; use a share below 0.5"
             )
-        _ = self.trainer, self.source, self.partition, self.adversary, self.model_name, self.trackers()
+        _ = self.trainer, self.source, self.partition, self.adversary, self.model_name
         try:
             usable = torch.empty(0, device=self.device).device.type != "meta"
         except (RuntimeError, AssertionError):

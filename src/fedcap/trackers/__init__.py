@@ -4,7 +4,7 @@ A tracker sees the records of rounds and nothing else, so it follows a simulatio
 """
 
 from fedcap.trackers.base import Tracked, Tracker, figures, registry
-from fedcap.trackers.tracking import Tracking, make_trackers
+from fedcap.trackers.tracking import Tracking, Words, make_trackers
 
 names = registry.names
 make = registry.make
@@ -13,6 +13,7 @@ __all__ = [
     "Tracked",
     "Tracker",
     "Tracking",
+    "Words",
     "figures",
     "make",
     "make_trackers",

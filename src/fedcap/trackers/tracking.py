@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from fedcap.records import Result, RoundRecord
 from fedcap.registry import InputError
@@ -13,9 +15,25 @@ from fedcap.trackers.base import Tracked, Tracker, registry
 LOG = logging.getLogger("fedcap")
 
 
+def _words(given: Any) -> Any:
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, list | tuple) or not all(isinstance(word, str) for word in listed):
+        raise InputError(f'trackers are a list of names, such as ["csv"] (got {given!r})')
+    make_trackers(listed)
+    return listed
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+"""Trackers as settings have them: one or several of a name, a word `csv(clients=true)`, or `module:Class`."""
+
+
 def make_trackers(choices: Iterable[Any]) -> list[Tracker]:
-    """Build trackers from names, words such as `mlflow(experiment=mine)`, or `module:Class`."""
+    """Build trackers from what settings say."""
     return [registry.build(choice) for choice in choices]
+
+
+MOST = 300
+"""How many letters of an error are told."""
 
 
 class Tracking:
@@ -27,10 +45,19 @@ class Tracking:
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         self._trackers = list(trackers)
+        self._following: list[Tracker] = []
 
     def start(self, run: Tracked) -> None:
         """Tell all that the run starts, or goes on."""
-        self._each(lambda tracker: tracker.start(run), refuses=True)
+        for tracker in self._trackers:
+            try:
+                tracker.start(run)
+            except InputError:
+                raise
+            except Exception as error:
+                _warn(tracker, error)
+            else:
+                self._following.append(tracker)
 
     def log(self, record: RoundRecord) -> None:
         """Tell all of a round."""
@@ -39,23 +66,18 @@ class Tracking:
     def end(self, result: Result | None) -> None:
         """Tell all that the run ended; a second call does nothing."""
         self._each(lambda tracker: tracker.end(result))
-        self._trackers.clear()
+        self._following.clear()
 
-    def _each(self, tell: Callable[[Tracker], None], refuses: bool = False) -> None:
-        for tracker in list(self._trackers):
+    def _each(self, tell: Callable[[Tracker], None]) -> None:
+        for tracker in list(self._following):
             try:
                 tell(tracker)
             except Exception as error:  # whatever a library, a server or a user's own code does
-                if refuses and isinstance(error, InputError):
-                    raise
-                self._trackers.remove(tracker)
-                why = " ".join(f"{type(error).__name__}: {error}".split())[:MOST]
-                LOG.warning("tracker %s failed, the run goes on without it: %s", _name(tracker), why)
+                self._following.remove(tracker)
+                _warn(tracker, error)
 
 
-MOST = 300
-"""How many letters of an error are told."""
-
-
-def _name(tracker: Tracker) -> str:
-    return next((n for n in registry.names() if registry.get(n) is type(tracker)), type(tracker).__name__)
+def _warn(tracker: Tracker, error: Exception) -> None:
+    name = next((n for n in registry.names() if registry.get(n) is type(tracker)), type(tracker).__name__)
+    why = " ".join(f"{type(error).__name__}: {error}".split())[:MOST]
+    LOG.warning("tracker %s failed, the run goes on without it: %s", name, why)

@@ -18,7 +18,9 @@ from importlib.resources import files
 STYLES = ("page.css", "pictures.css", "print.css")
 FIRST = "main.js"
 
-_IMPORT = re.compile(r'^import \{.*\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
+_COMMENT = re.compile(r"^[ ]*(//[^\n]*|/\*.*?\*/)\n", re.MULTILINE | re.DOTALL)
+_INDENT = re.compile(r"^[ ]+", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function|const|let|class)", re.MULTILINE)
 
 _PAGE = """<!doctype html>
@@ -66,7 +68,9 @@ def _hash(text: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+    """Return a file of the page without comments and indentation: no string in it goes over a line's end."""
+    text = (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+    return _INDENT.sub("", _COMMENT.sub("", text))
 
 
 @cache

@@ -10,7 +10,9 @@ export function asked() {
 
 /** The address of this view with something changed; what is null is left out. */
 export function addressOf(changes, from = asked()) {
-  const parts = Object.entries({ ...from, ...changes }).filter(([, value]) => value !== null && value !== undefined);
+  const parts = Object.entries({ ...from, ...changes }).filter(
+    ([, value]) => value !== null && value !== undefined,
+  );
   return `#${new URLSearchParams(parts)}`;
 }
 

@@ -1,12 +1,26 @@
 // One ramp of colours from nothing to much, light to dark on light ground and the other way round on dark.
 
 const RAMPS = {
-  light: [[247, 249, 252], [198, 219, 239], [107, 174, 214], [33, 113, 181], [8, 48, 107]],
-  dark: [[24, 29, 36], [22, 58, 95], [33, 113, 181], [107, 174, 214], [222, 235, 247]],
+  light: [
+    [247, 249, 252],
+    [198, 219, 239],
+    [107, 174, 214],
+    [33, 113, 181],
+    [8, 48, 107],
+  ],
+  dark: [
+    [24, 29, 36],
+    [22, 58, 95],
+    [33, 113, 181],
+    [107, 174, 214],
+    [222, 235, 247],
+  ],
 };
 
-export const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark" ||
-  (getComputedStyle(document.documentElement).colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+export const isDark = () =>
+  getComputedStyle(document.documentElement).colorScheme === "dark" ||
+  (getComputedStyle(document.documentElement).colorScheme !== "light" &&
+    matchMedia("(prefers-color-scheme: dark)").matches);
 
 /** Red, green and blue for a share between 0 and 1. */
 export function colour(share, dark = isDark()) {

@@ -1,27 +1,36 @@
 // Elements, made without HTML strings: whatever comes from a story becomes a text node or an attribute.
 
+const HTML = "http://www.w3.org/1999/xhtml";
 const SVG = "http://www.w3.org/2000/svg";
 
-function filled(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes ?? {})) {
+function filled(made, parts) {
+  const [first, ...rest] = parts;
+  const isTable =
+    first !== null && typeof first === "object" && !Array.isArray(first) && !(first instanceof Node);
+  for (const [name, value] of Object.entries(isTable ? first : {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name.startsWith("--")) element.style.setProperty(name, value);
-    else element.setAttribute(name, value === true ? "" : value);
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name.startsWith("--")) made.style.setProperty(name, value);
+    else if (name === "class") made.classList.add(...value.split(" ").filter(Boolean));
+    else made.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
-  return element;
+  const children = (isTable ? rest : parts).flat(3);
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
 }
 
-/** An HTML element: `h("p", {class: "note"}, "text", child)`; what is null or false is left out. */
-export function h(tag, attributes, ...children) {
-  return filled(document.createElement(tag), attributes, children);
+function element(space, name) {
+  const [tag, ...classes] = name.split(".");
+  const made = document.createElementNS(space, tag);
+  made.classList.add(...classes);
+  return made;
 }
+
+/** An HTML element: `h("p.note", {title: "…"}, "text", child)`. The table may be left out; null and false are. */
+export const h = (name, ...parts) => filled(element(HTML, name), parts);
 
 /** An SVG element, in the same way. */
-export function s(tag, attributes, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
-}
+export const s = (name, ...parts) => filled(element(SVG, name), parts);
 
 /** A button that does something; `key` names it, so that it keeps the focus when it is drawn again. */
 export function button(words, key, action, attributes) {

@@ -5,24 +5,43 @@ import { saver, standalone } from "./save.js";
 
 /** A section of the page, found by its name in the address. */
 export function section(id, title, words, ...content) {
-  return h("section", { id, "aria-labelledby": `${id}-title` },
-    h("h2", { id: `${id}-title` }, title), words && h("p", { class: "words" }, words), content);
+  return h(
+    "section",
+    { id, "aria-labelledby": `${id}-title` },
+    h("h2", { id: `${id}-title` }, title),
+    words && h("p.words", words),
+    content,
+  );
 }
 
 /** A picture with its title and tools; `canvas` is what lies under its SVG. */
 export function figure(title, picture, { tools = [], canvas, legend } = {}) {
   const svg = () => picture.querySelector("svg");
-  return h("figure", null,
-    h("figcaption", null, h("h3", null, title), h("div", { class: "tools" }, tools,
-      saver("SVG", title, "image/svg+xml", () => standalone(svg(), canvas)))),
-    legend && h("p", { class: "legend" }, legend),
-    picture);
+  return h(
+    "figure",
+    h(
+      "figcaption",
+      h("h3", title),
+      h(
+        "div.tools",
+        tools,
+        saver("SVG", title, "image/svg+xml", () => standalone(svg(), canvas)),
+      ),
+    ),
+    legend && h("p.legend", legend),
+    picture,
+  );
 }
 
 /** A row of buttons of which one is pressed. */
 export function choice(label, names, chosen, choose) {
-  return h("div", { class: "choice-row", role: "group", "aria-label": label },
-    names.map((name) => button(name, `${label} ${name}`, () => choose(name), { "aria-pressed": String(name === chosen) })));
+  return h(
+    "div.choice-row",
+    { role: "group", "aria-label": label },
+    names.map((name) =>
+      button(name, `${label} ${name}`, () => choose(name), { "aria-pressed": String(name === chosen) }),
+    ),
+  );
 }
 
 /** The place of a round among those a picture has: the last that is not after it; the very last if none is chosen. */

@@ -1,9 +1,10 @@
 // The page: it reads its story, draws it, follows the address, and with a live address asks for what is new.
 
-import { button, h } from "./dom.js";
+import { button, h, replaced } from "./dom.js";
 import { asked, forget } from "./address.js";
 import { isDark } from "./colours.js";
-import { cellBar, found, gridPage } from "./grid.js";
+import { cellBar, gridPage } from "./grid.js";
+import { found } from "./panel.js";
 import { freshChoices, runView } from "./view.js";
 import { cellStory } from "./unpack.js";
 
@@ -12,16 +13,23 @@ const main = document.querySelector("main");
 const top = document.querySelector(".top");
 const live = document.body.dataset.live;
 const choices = new Map();
+let busy = Promise.resolve();
 let [told, view, shown] = [JSON.parse(document.getElementById("story").textContent), null, undefined];
 
+/** Do one thing after the other: a story that comes in while another is drawn waits. */
+function inTurn(act) {
+  return (busy = busy.then(act));
+}
+
 /** Show what the address asks for: the page's own view, or a run of a grid. */
-async function open() {
+async function show() {
   const want = asked();
   const cell = told.map && want.cell ? found(told.map, want.cell) : null;
   const name = cell ? cell.name : "";
   if (name !== shown) {
     const back = shown;
     shown = name;
+    view?.rest();
     if (!choices.has(name)) choices.set(name, freshChoices());
     view = told.map && !cell ? null : runView(choices.get(name));
     main.replaceChildren(...(cell ? [cellBar(cell)] : []), view ? view.node : gridPage(told));
@@ -49,15 +57,19 @@ async function renew(fresh) {
   if (!told.map) return view.tell(told);
   const cell = shown ? found(told.map, shown) : null;
   if (cell) return view.tell(await cellStory(told.map.cells[cell.cell]));
-  main.replaceChildren(gridPage(told));
+  replaced(main.firstChild, gridPage(told));
 }
 
 async function follow(version = null) {
   const sign = top.querySelector(".live");
   try {
-    const answer = await fetch(live, { headers: version ? { "If-None-Match": version } : {}, cache: "no-store" });
+    const answer = await fetch(live, {
+      headers: version ? { "If-None-Match": version } : {},
+      cache: "no-store",
+    });
     if (answer.ok) {
-      await renew(await answer.json());
+      const fresh = await answer.json();
+      await inTurn(() => renew(fresh));
       version = answer.headers.get("ETag");
     }
     sign.textContent = told.state === "unfinished" ? "● live" : "■ finished";
@@ -72,14 +84,19 @@ function themeSwitch() {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     name();
     if (view) view.redraw();
-    else main.replaceChildren(gridPage(told));
+    else renew(told);
   });
   const name = () => (flip.textContent = isDark() ? "☀ light" : "☾ dark");
   name();
   return flip;
 }
 
-top.append(h("span", { class: "room" }), ...(live ? [h("span", { class: "live", role: "status" }, "● live")] : []), themeSwitch());
-addEventListener("hashchange", () => { forget(); open(); });
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
-open().then(() => live && follow());
+top.append(h("span.room"), ...(live ? [h("span.live", { role: "status" }, "● live")] : []), themeSwitch());
+addEventListener("hashchange", () => {
+  forget();
+  inTurn(show);
+});
+addEventListener("beforeprint", () =>
+  document.querySelectorAll("details").forEach((one) => (one.open = true)),
+);
+inTurn(show).then(() => live && follow());

@@ -7,6 +7,12 @@ import { called, count, isNumber, measure, percent } from "./words.js";
 
 const SHOWN = 6;
 const STEP = 350;
+const HOW_TO_READ =
+  "Each row is a client’s model, each column a client it is mixed from; the stronger the colour, the more. " +
+  "Clients lie in the order of likeness, so that groups show as blocks; dots stand where a client was not there.";
+const WHAT_TO_LOOK_FOR =
+  "Similar clients draw together over the rounds; whoever lies gets little weight, or falls out. " +
+  "Choose a row to see what its model is made of.";
 
 export function mixingSection({ course, ui, choose }) {
   const mixing = course.mixing;
@@ -15,25 +21,41 @@ export function mixingSection({ course, ui, choose }) {
   const names = groups.map(({ name }) => name);
   let at = indexOf(mixing.rounds, ui.round);
   const weight = (row, column) => mixing.weights[at][row][column];
-  const rowOf = (client) => (client === null ? null : mixing.rows.findIndex((members) => members.includes(client)));
+  const chosenRow = () => {
+    const row = mixing.rows.findIndex((members) => members.includes(ui.client));
+    return row < 0 ? null : row;
+  };
 
   const tell = (row, column) => {
     if (row === null) return `Round ${mixing.rounds[at]}. Point at a field, or use the arrow keys.`;
     const share = weight(row, column);
-    const [mine, theirs] = [row, column].map((i) => called(names[i]) + (groups[i].flag ? " (attacker ▲)" : ""));
-    if (!isNumber(share)) return `Round ${mixing.rounds[at]}: ${mine} has nothing from ${theirs}; one of them was not there.`;
-    return `Round ${mixing.rounds[at]}: ${percent(100 * share)} % of ${mine}’s model ${row === column ? "is its own last one" : `comes from ${theirs}`}.`;
+    const [mine, theirs] = [row, column].map(
+      (i) => called(names[i]) + (groups[i].flag ? " (attacker ▲)" : ""),
+    );
+    if (!isNumber(share))
+      return `Round ${mixing.rounds[at]}: ${mine} has nothing from ${theirs}; one of them was not there.`;
+    const whence = row === column ? "is its own last one" : `comes from ${theirs}`;
+    return `Round ${mixing.rounds[at]}: ${percent(100 * share)} % of ${mine}’s model ${whence}.`;
   };
   const map = heatMap({
-    names, flags: groups.map(({ flag }) => flag), top: topOf(mixing.weights), tell,
-    choose: (row) => choose({ client: mixing.rows[row][0] }), label: "mixing weights, clients by contributors",
+    names,
+    flags: groups.map(({ flag }) => flag),
+    top: topOf(mixing.weights),
+    tell,
+    choose: (row) => choose({ client: mixing.rows[row][0] }),
+    label: "mixing weights, clients by contributors",
   });
-  const side = h("div", { class: "side" });
+  const side = h("div.side");
   const slider = h("input", {
-    type: "range", min: 0, max: mixing.rounds.length - 1, value: at, "data-key": "slider", "aria-label": "round of the map",
+    type: "range",
+    min: 0,
+    max: mixing.rounds.length - 1,
+    value: at,
+    "data-key": "slider",
+    "aria-label": "round of the map",
     oninput: (event) => choose({ round: mixing.rounds[Number(event.target.value)] }),
   });
-  const told = h("output", null);
+  const told = h("output");
   const play = button("▶ play", "play", () => (ui.playing ? stop() : start()), { class: "play" });
   const stop = () => {
     clearInterval(ui.playing);
@@ -44,7 +66,10 @@ export function mixingSection({ course, ui, choose }) {
     if (at === mixing.rounds.length - 1) choose({ round: mixing.rounds[0] });
     const pace = matchMedia("(prefers-reduced-motion: reduce)").matches ? 3 * STEP : STEP;
     clearInterval(ui.playing);
-    ui.playing = setInterval(() => (at < mixing.rounds.length - 1 ? choose({ round: mixing.rounds[at + 1] }) : stop()), pace);
+    ui.playing = setInterval(
+      () => (at < mixing.rounds.length - 1 ? choose({ round: mixing.rounds[at + 1] }) : stop()),
+      pace,
+    );
     play.textContent = "❚❚ pause";
   };
   if (ui.playing) start();
@@ -55,16 +80,18 @@ export function mixingSection({ course, ui, choose }) {
     slider.setAttribute("aria-valuetext", `round ${mixing.rounds[at]}`);
     told.textContent = `round ${mixing.rounds[at]} of ${mixing.rounds.at(-1)}`;
     map.paint(mixing.weights[at]);
-    const row = rowOf(ui.client);
-    map.frame(row === -1 ? null : row);
-    side.replaceChildren(...beside(mixing, groups, at, row === -1 ? null : row));
+    map.frame(chosenRow());
+    side.replaceChildren(...beside(mixing, groups, at, chosenRow()));
   };
   show();
   const attackers = groups.some(({ flag }) => flag) ? " ▲ marks attackers." : "";
-  const node = section("mixing", "Who is mixed from whom",
-    `Each row is a client’s model, each column a client it is mixed from; the stronger the colour, the more. Clients lie in the order of likeness, so that groups show as blocks; dots stand where a client was not there, or no more.${attackers}`,
-    h("div", { class: "controls" }, play, slider, told),
-    h("div", { class: "beside" }, figure(`Mixing weights`, map.node, { canvas: map.canvas }), side));
+  const node = section(
+    "mixing",
+    "Who is mixed from whom",
+    `${HOW_TO_READ}${attackers}`,
+    h("div.controls", play, slider, told),
+    h("div.beside", figure(`Mixing weights`, map.node, { canvas: map.canvas }), side),
+  );
   return { node, show };
 }
 
@@ -80,30 +107,45 @@ function topOf(weights) {
   const found = [];
   let turn = 0;
   for (const round of weights)
-    round.forEach((line, row) => line.forEach((weight, column) => {
-      if (row !== column && isNumber(weight) && turn++ % step === 0) found.push(weight);
-    }));
+    round.forEach((line, row) =>
+      line.forEach((weight, column) => {
+        if (row !== column && isNumber(weight) && turn++ % step === 0) found.push(weight);
+      }),
+    );
   found.sort((a, b) => a - b);
   return found[Math.floor(found.length * 0.99)] || 1;
 }
 
-/** What stands beside the map: of what a chosen client's model is made, or how even the weights are. */
+/** What stands beside the map: of what a chosen client's model is made, or what to look for. */
 function beside(mixing, groups, at, row) {
-  const entropy = mixing.entropy?.[at];
-  const even = isNumber(entropy) && h("p", null,
-    `On average a model draws on ${measure(Math.exp(entropy))} clients: so many equal shares are as spread out as these weights.`);
-  if (row === null)
-    return [h("h3", null, "What to look for"), even,
-      h("p", null, "Similar clients draw together over the rounds; whoever lies gets little weight, or falls out. Choose a row to see what its model is made of.")].filter(Boolean);
-  const parts = Array.from(mixing.weights[at][row], (share, column) => ({ share, ...groups[column], own: column === row }))
-    .filter(({ share }) => isNumber(share) && share > 0).sort((a, b) => b.share - a.share);
+  const clients = measure(Math.exp(mixing.entropy[at]));
+  const even = `On average a model draws on ${clients} clients: so many equal shares are as even as these weights.`;
+  const note = isNumber(mixing.entropy[at]) ? [h("p", even)] : [];
+  if (row === null) return [h("h3", "What to look for"), ...note, h("p", WHAT_TO_LOOK_FOR)];
+  const parts = Array.from(mixing.weights[at][row], (share, i) => ({ share, ...groups[i], own: i === row }))
+    .filter(({ share }) => share > 0)
+    .sort((a, b) => b.share - a.share);
+  const none = h("p", `It was sent no model in round ${mixing.rounds[at]}.`);
+  const title = `What ${called(groups[row].name)}’s model is made of`;
+  return [h("h3", title), parts.length ? shares(parts) : none, ...note];
+}
+
+function shares(parts) {
+  const bar = (words, share, kind) =>
+    h(
+      "li",
+      h("span", words),
+      h("span", `${percent(100 * share)} %`),
+      h("span.bar", { class: kind, "--share": `${(100 * share) / parts[0].share}%` }),
+    );
   const rest = parts.slice(SHOWN).reduce((sum, { share }) => sum + share, 0);
-  const bar = (words, share, kind) => h("li", null, h("span", { class: "who" }, words), h("span", { class: "share" }, `${percent(100 * share)} %`),
-    h("span", { class: `bar ${kind}`, "--share": `${(100 * share) / (parts[0]?.share || 1)}%` }));
-  return [
-    h("h3", null, `What ${called(groups[row].name)}’s model is made of`),
-    parts.length ? h("ul", { class: "bars" },
-      parts.slice(0, SHOWN).map((part) => bar(called(part.name) + (part.own ? " (itself)" : "") + (part.flag && " ▲"), part.share, part.flag && "attacker")),
-      rest > 0 && bar(`${count(parts.length - SHOWN, "other")} together`, rest, "rest")) : h("p", null, `It was sent no model in round ${mixing.rounds[at]}.`),
-    even].filter(Boolean);
+  return h(
+    "ul.bars",
+    parts
+      .slice(0, SHOWN)
+      .map(({ name, own, flag, share }) =>
+        bar(`${called(name)}${own ? " (itself)" : ""} ${flag}`, share, flag && "attacker"),
+      ),
+    rest > 0 && bar(`${count(parts.length - SHOWN, "other")} together`, rest, "rest"),
+  );
 }

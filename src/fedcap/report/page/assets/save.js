@@ -3,14 +3,27 @@
 import { button, s } from "./dom.js";
 
 const STYLES = [
-  "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "stroke-linejoin",
-  "stroke-linecap", "font-family", "font-size", "font-weight", "text-anchor", "opacity",
+  "fill",
+  "fill-opacity",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "stroke-opacity",
+  "stroke-linejoin",
+  "stroke-linecap",
+  "font-family",
+  "font-size",
+  "font-weight",
+  "text-anchor",
+  "opacity",
 ];
 
 /** A button that hands the reader a file. */
 export function saver(words, name, type, content) {
   return button(words, `save ${name}`, () => download(`${name}.${words.toLowerCase()}`, type, content()), {
-    class: "save", "aria-label": `save ${name} as ${words}`, title: `save as ${words}`,
+    class: "save",
+    "aria-label": `save ${name} as ${words}`,
+    title: `save as ${words}`,
   });
 }
 
@@ -46,7 +59,14 @@ export function standalone(svg, canvas = null) {
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
   const ground = s("rect", { width, height, fill: getComputedStyle(document.body).backgroundColor });
-  const image = canvas && s("image", { ...canvas.place, href: canvas.node.toDataURL(), preserveAspectRatio: "none", "image-rendering": "pixelated" });
+  const image =
+    canvas &&
+    s("image", {
+      ...canvas.place,
+      href: canvas.node.toDataURL(),
+      preserveAspectRatio: "none",
+      "image-rendering": "pixelated",
+    });
   copy.prepend(...[ground, image].filter(Boolean));
   return new XMLSerializer().serializeToString(copy);
 }

@@ -28,7 +28,9 @@ function nested(flat, [first, ...rest]) {
 /** A structure with all its arrays unpacked. */
 export async function unpacked(node) {
   if (Array.isArray(node)) {
-    return node.some((one) => one !== null && typeof one === "object") ? Promise.all(node.map(unpacked)) : node;
+    return node.some((one) => one !== null && typeof one === "object")
+      ? Promise.all(node.map(unpacked))
+      : node;
   }
   if (node === null || typeof node !== "object") return node;
   if ("q" in node && "shape" in node) return numbers(node);

@@ -7,20 +7,25 @@ import { accuracySection } from "./accuracy.js";
 import { scoresSection } from "./scores.js";
 import { mixingSection } from "./mixing.js";
 import { clientsSection } from "./clients.js";
-import { aboutSection, attackSection, classesSection, costSection } from "./details.js";
+import { attackSection } from "./attack.js";
+import { classesSection, costSection } from "./bars.js";
+import { aboutSection } from "./about.js";
 import { unpacked } from "./unpack.js";
 import { called } from "./words.js";
 
+/** Of each section: its name in the address and in the bar, what draws it, and what it depends on. */
 const SECTIONS = [
-  ["accuracy", "Accuracy", accuracySection, ({ course }, ui) => [course.accuracy, course.local, ui.client]],
-  ["detection", "Detection", scoresSection, ({ course }, ui) => [course.scores, course.events, course.clients, ui.client]],
-  ["mixing", "Mixing", mixingSection, ({ course }) => [course.mixing, course.clients.map(({ name, role }) => [name, role])]],
-  ["attack", "Attack", attackSection, ({ course }) => course.attack],
-  ["clients", "Clients", clientsSection, ({ course }, ui) => [course.clients, ui.client]],
-  ["classes", "Classes", classesSection, ({ course }) => course.classes],
-  ["cost", "Cost", costSection, ({ course }) => course.costs],
-  ["about", "How", aboutSection, ({ settings, provenance, command, thinned }) => [settings, provenance, command, thinned]],
+  ["accuracy", "Accuracy", accuracySection, ({ accuracy, local }, ui) => [accuracy, local, ui.client]],
+  ["detection", "Detection", scoresSection, ({ scores, events }, ui) => [scores, events, ui.client]],
+  ["mixing", "Mixing", mixingSection, ({ mixing }) => mixing],
+  ["attack", "Attack", attackSection, ({ attack }) => attack],
+  ["clients", "Clients", clientsSection, ({ clients }, ui) => [clients, ui.client]],
+  ["classes", "Classes", classesSection, ({ classes }) => classes],
+  ["cost", "Cost", costSection, ({ costs }) => costs],
+  ["about", "How", aboutSection, (_, __, { settings, thinned }) => [settings, thinned]],
 ];
+
+const NO_COURSE = { clients: [], scores: [], events: [] };
 
 /** What a reader chose in a view: kept when the story grows. */
 export const freshChoices = () => ({ round: null, client: null, score: null, log: null, playing: null });
@@ -31,7 +36,7 @@ export const freshChoices = () => ({ round: null, client: null, score: null, log
  */
 export function runView(ui = freshChoices()) {
   const drawn = {};
-  const node = h("div", { class: "view" });
+  const node = h("div.view");
   const nav = h("nav", { "aria-label": "sections" });
   let [packed, story, top] = [null, null, null];
 
@@ -44,29 +49,37 @@ export function runView(ui = freshChoices()) {
     if (other) draw();
     show();
   };
-  const context = () => ({ story, course: story.course, ui, choose, redraw: (id) => draw(id), link: (changes) => addressOf(changes) });
   const show = () => Object.values(drawn).forEach((one) => one.section?.show());
-
-  const goTo = (event, id) => {
-    event.preventDefault();
-    note({ at: id });
-    drawn[id].node.scrollIntoView();
-  };
 
   function draw(only = null) {
     for (const [id, , make, part] of SECTIONS) {
-      const key = JSON.stringify(story.course || id === "about" ? part(packed, ui) : null);
+      const key = JSON.stringify([part(packed.course ?? NO_COURSE, ui, packed)]);
       if (only ? id !== only : drawn[id]?.key === key) continue;
-      const section = story.course || id === "about" ? make(context()) : null;
+      const section = make({ story, course: story.course, ui, choose, redraw: draw });
       const fresh = section?.node ?? h("section", { id, hidden: true });
       if (drawn[id]) replaced(drawn[id].node, fresh);
       else fit(node.appendChild(fresh));
       drawn[id] = { key, section, node: fresh };
     }
-    const names = SECTIONS.filter(([id]) => drawn[id].section);
-    const chosen = ui.client === null ? null : story.course.clients[ui.client];
-    nav.replaceChildren(...names.map(([id, name]) => h("a", { href: addressOf({ at: id }), "data-key": `to ${id}`, onclick: (event) => goTo(event, id) }, name)),
-      ...(chosen ? [button([called(chosen.name, 24), " ✕"], "clear", () => choose({ client: null }), { class: "chip", "aria-label": `stop showing ${called(chosen.name, 24)}` })] : []));
+    const there = SECTIONS.filter(([id]) => drawn[id].section);
+    nav.replaceChildren(...there.map(([id, name]) => navLink(id, name)), ...chip());
+  }
+
+  function navLink(id, name) {
+    const goTo = (event) => {
+      event.preventDefault();
+      note({ at: id });
+      drawn[id].node.scrollIntoView();
+    };
+    return h("a", { href: addressOf({ at: id }), "data-key": `to ${id}`, onclick: goTo }, name);
+  }
+
+  /** The chosen client, if any, to be let go again. */
+  function chip() {
+    if (ui.client === null) return [];
+    const name = called(story.course.clients[ui.client].name, 24);
+    const attributes = { class: "chip", "aria-label": `stop showing ${name}` };
+    return [button(`${name} ✕`, "clear", () => choose({ client: null }), attributes)];
   }
 
   return {
@@ -76,8 +89,8 @@ export function runView(ui = freshChoices()) {
       packed = fresh;
       const head = verdict(fresh);
       if (!top) node.append(head);
-      story = { ...fresh, course: await unpacked(fresh.course) };
-      if (ui.client !== null && !story.course?.clients[ui.client]) ui.client = null;
+      story = { ...fresh, course: await unpacked(fresh.course ?? NO_COURSE) };
+      if (ui.client !== null && !story.course.clients[ui.client]) ui.client = null;
       inPlace(node, () => {
         if (top) replaced(top, head);
         top = head;
@@ -86,11 +99,16 @@ export function runView(ui = freshChoices()) {
       });
     },
     heed({ round, client, at }) {
-      const found = story.course?.clients.findIndex(({ name }) => name === client) ?? -1;
-      Object.assign(ui, { round: Number(round) || null, client: client === undefined || found < 0 ? null : found });
+      const found = story.course.clients.findIndex(({ name }) => name === client);
+      Object.assign(ui, { round: Number(round) || null, client: found < 0 ? null : found });
       draw();
       show();
       if (at) drawn[at]?.node.scrollIntoView();
+    },
+    /** Stop what moves: another view is shown. */
+    rest() {
+      clearInterval(ui.playing);
+      ui.playing = null;
     },
     redraw() {
       for (const id of Object.keys(drawn)) draw(id);

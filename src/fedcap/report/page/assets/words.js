@@ -23,7 +23,12 @@ export const grouped = (value) => or(value, (it) => it.toLocaleString("en-GB"));
 
 export function bytes(value) {
   return or(value, (it) => {
-    const [size, unit] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]].find(([least]) => it >= least) ?? [1, "B"];
+    const [size, unit] = [
+      [1e9, "GB"],
+      [1e6, "MB"],
+      [1e3, "kB"],
+      [1, "B"],
+    ].find(([least]) => it >= least) ?? [1, "B"];
     return `${Number((it / size).toPrecision(3))} ${unit}`;
   });
 }
