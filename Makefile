@@ -6,10 +6,13 @@ INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/.rivals
 EXTRAS := $(VENV)/.extras
 
-.PHONY: demo test test-slow test-federation test-browser test-extras lint bench results clean
+.PHONY: demo pictures test test-slow test-federation test-browser test-extras lint bench results clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedcap demo
+
+pictures: demo
+	$(BIN)/python docs/pictures.py
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
@@ -24,7 +27,8 @@ test-browser: $(INSTALLED)
 	$(BIN)/python -m pytest -m browser -rs
 
 test-extras: $(EXTRAS)
-	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py \
+	    tests/test_tracker_libraries.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -48,7 +52,7 @@ $(RIVALS): $(INSTALLED)
 	touch $@
 
 $(EXTRAS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna,tensorboard,mlflow]'
 	touch $@
 
 clean:

@@ -138,6 +138,16 @@ def measured(what: str, folder: Path, budget: int) -> dict[str, object]:
     return {**row, "first paint, s": first_paint(folder / "report.html"), "its budget, s": MOST_SECONDS}
 
 
+def mixing_cost(clients: int) -> dict[str, object]:
+    """Return what keeping a round's mixing weights costs."""
+    names = [f"client-{number:03}" for number in range(clients)]
+    made = Mixing(2, names, names, np.random.default_rng(0).dirichlet(np.full(clients, 3.0), clients))
+    began = time.perf_counter()
+    frame = made.to_frame()
+    took = time.perf_counter() - began
+    return {"clients": clients, "kB a round": len(frame) / 1000, "ms a round": 1000 * took}
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run, grid = Path(folder) / "run", Path(folder) / "grid"
@@ -149,3 +159,6 @@ def main() -> None:
         report.progress(rows[-1])
     about = "The page that `fedcap report` writes, from made-up records; first paint in headless Chromium."
     report.write("page", "The page", rows, "one", about)
+    kept = [mixing_cost(clients) for clients in (36, 100, 1000)]
+    about = "What a round's mixing weights take, clients × clients, a byte each and deflated."
+    report.write("mixing", "Mixing weights in the records", kept, "one", about)

@@ -70,9 +70,16 @@ def assert_same(one: Path, other: Path, measured: Sequence[int] = ()) -> None:
         rounds[number - 1]["tallies"] = None
     assert result == result2
     assert rounds == rounds2
+    assert mixing_bytes(one) == mixing_bytes(other)
     assert tensors.keys() == tensors2.keys()
     for name, tensor in tensors.items():
         assert torch.equal(tensor, tensors2[name]), name
+
+
+def mixing_bytes(run: Path) -> bytes | None:
+    """Return who was mixed from whom, as a run has written it down; none if nobody was."""
+    path = run / "mixing.bin"
+    return path.read_bytes() if path.exists() else None
 
 
 def copy(run: Path, to: Path, *without: str) -> Path:

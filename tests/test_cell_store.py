@@ -43,7 +43,8 @@ def test_a_finished_cell_keeps_all_but_its_models(
     assert notes.of(cell) == ["started", "round 1", "round 2", "finished"]
     run = store.directory(cell)
     left = {path.name for path in run.iterdir() if not path.name.startswith(".")}
-    assert left == {"config.toml", "provenance.json", "rounds.jsonl", "result.json", "outcome.json"}
+    records = {"config.toml", "provenance.json", "rounds.jsonl", "mixing.bin", "result.json"}
+    assert left == records | {"outcome.json"}
     assert store.results is not None
     assert (store.results / f"{cell.name}.json").read_text() == (run / "outcome.json").read_text()
     assert "fedcap · ipm" in call(capsys, "show", run)[1]

@@ -182,7 +182,9 @@ def test_demo_prints_one_table_and_saves_it_with_a_picture(capsys: pytest.Captur
         assert word in out
     assert Path("tour/accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert "| ipm |" in Path("tour/report.md").read_text()
-    assert len(list(Path("tour/runs").glob("*/result.json"))) == 15
+    assert "The whole story, a page for your browser: tour/report.html" in out
+    assert Path("tour/report.html").read_text().startswith("<!doctype html>")
+    assert len(list(Path("tour/cells").glob("*/result.json"))) == 15
     code, out, _ = call(capsys, "demo", "--rounds", "1", "--workers", "2", "--out", "tour", "--json")
     assert [row["attack"] for row in json.loads(out)] == ["none", "sign-flipping", "lie", "min-max", "ipm"]
 

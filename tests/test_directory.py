@@ -87,6 +87,7 @@ def test_everything_is_written_and_can_be_read_back(whole: Path) -> None:
         ".lock",
         "checkpoint.safetensors",
         "config.toml",
+        "mixing.bin",
         "provenance.json",
         "result.json",
         "rounds.jsonl",

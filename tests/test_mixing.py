@@ -111,7 +111,7 @@ def test_what_lies_beyond_the_last_line_is_not_read_and_is_dropped_on_resuming(t
 def test_a_run_killed_inside_any_write_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = fedcap.Experiment(**SMALL)
+    experiment = fedcap.Experiment(**{**SMALL, "rounds": 2})
     experiment.run(out=tmp_path / "whole")
     expected = (tmp_path / "whole" / MIXING).read_bytes()
     fsync, writes = os.fsync, 0
@@ -136,7 +136,7 @@ def test_a_run_killed_inside_any_write_ends_with_the_same_weights(
             monkeypatch.setattr(os, "fsync", fsync)
             experiment.run(out=out)
             assert (out / MIXING).read_bytes() == expected, f"killed in write {writes}"
-    assert writes > 2 * SMALL["rounds"]
+    assert writes > 6  # among them the frame, the line and the checkpoint of round 2
 
 
 def test_a_federation_keeps_the_same_weights_as_its_simulation(tmp_path: Path) -> None:

@@ -332,7 +332,7 @@ def test_the_demo_can_be_taken_twice_with_other_settings(
         said = rf"; {2 if name == 'two' else 1} rounds?, seed {int(name == 'other')}"
         assert re.search(said, " ".join(out.split()))
     assert len(set(told.values())) == 3
-    runs = [records.read(path) for path in Path("tour/runs").iterdir()]
+    runs = [records.read(path) for path in Path("tour/cells").iterdir()]
     assert len(runs) == 27
     assert (
         sorted((run.settings.rounds, run.settings.seed) for run in runs)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedcap
-from fedcap import aggregators, attacks, data, detection, methods, models
+from fedcap import aggregators, attacks, data, detection, methods, models, trackers
 from fedcap.data import partitions
 
 SOURCE = Path(fedcap.__file__).parent
@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": set(),
     "models": set(),
     "records": set(),
+    "trackers": {"records"},
     "methods": {"aggregators", "detection", "training"},
     "simulation": {
         "attacks",
@@ -42,11 +43,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "data",
         "models",
         "records",
+        "trackers",
         "methods",
     },
     "experiments": {"simulation", "records", "report"},
     "report": {"records"},
-    "federation": {"methods", "training", "data", "models", "records"},
+    "federation": {"methods", "training", "data", "models", "records", "trackers"},
 }
 """The table of rooms: what each may import besides the floor. The command line may import anything."""
 ANYTHING = {"cli", "__init__", "__main__"}
@@ -132,7 +134,10 @@ def test_no_test_file_is_over_400_lines() -> None:
 @pytest.mark.parametrize(
     "registry",
     [
-        *(room.registry for room in (aggregators, attacks, data, detection, methods, models, partitions)),
+        *(
+            room.registry
+            for room in (aggregators, attacks, data, detection, methods, models, partitions, trackers)
+        ),
         detection.policies,
     ],
     ids=lambda registry: registry.kind,

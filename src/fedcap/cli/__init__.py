@@ -20,11 +20,13 @@ from fedcap.cli import (
     federate,
     listing,
     paper,
+    plot,
     predict,
     report,
     run,
     show,
     tune,
+    watch,
 )
 from fedcap.cli.app import App
 from fedcap.cli.errors import exit_code
@@ -39,6 +41,8 @@ app.command()(compare.compare)
 app.command()(tune.tune)
 app.command()(show.show)
 app.command()(report.report)
+app.command()(watch.watch)
+app.command()(plot.plot)
 app.command()(export.export)
 app.command()(predict.predict)
 app.command("list")(listing.list_)

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fedcap.cli.output import AsJson, Quiet, print_json, print_table
+from fedcap.cli.output import AsJson, Quiet, print_json, print_table, save
+from fedcap.cli.report import REPORT
 from fedcap.cli.settings import Workers
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to save the table and the picture.")] = Path("fedcap-demo"),
+    out: Annotated[Path, typer.Option(help="Where to save the table, the pictures and the page.")] = Path(
+        "fedcap-demo"
+    ),
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     rounds: Annotated[int | None, typer.Option(help="Rounds of each run. [default: 30]")] = None,
     workers: Workers = None,
@@ -21,7 +24,11 @@ def demo(
 ) -> None:
     """Take the two-minute tour: what attacks do to FedAvg, and what FedCAP does about it."""
     from fedcap.cli.progress import GridProgress
+    from fedcap.cli.stories import story_for
     from fedcap.experiments import demo as tour
+    from fedcap.records.cells import CELLS
+    from fedcap.report.page import page
+    from fedcap.report.story import packed
     from fedcap.simulation import make_crew
 
     planned = tour.cells(seed, rounds)
@@ -32,8 +39,10 @@ def demo(
             progress.cell_done()
     made = tour.DemoTable.of(results)
     tour.save(made, results, out)
+    save(report := out / REPORT, page(packed(story_for(out))))
     if as_json:
         print_json(made.dicts())
         return
     print_table(made.table)
-    typer.echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/runs")
+    typer.echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/{CELLS}")
+    typer.echo(f"The whole story, a page for your browser: {report}")

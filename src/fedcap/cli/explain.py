@@ -23,6 +23,7 @@ USES = {
     "data set": "fedcap run --dataset {name}",
     "partition": "fedcap run --set dataset.partition={name}",
     "model": "fedcap run --model {name}",
+    "tracker": "fedcap run --track {name}",
 }
 """How a thing of each kind is used."""
 PLACES = {
@@ -57,7 +58,7 @@ class Explanation:
 
 def registries() -> dict[str, Registry[Any]]:
     """Return everything that can be named, by room."""
-    from fedcap import aggregators, attacks, data, detection, methods, models
+    from fedcap import aggregators, attacks, data, detection, methods, models, trackers
     from fedcap.data import partitions
 
     return {
@@ -69,13 +70,14 @@ def registries() -> dict[str, Registry[Any]]:
         "data sets": data.registry,
         "partitions": partitions.registry,
         "models": models.registry,
+        "trackers": trackers.registry,
     }
 
 
 def explain(
     name: Annotated[str, typer.Argument(help="Name, alias, or module:Class.")], as_json: AsJson = False
 ) -> None:
-    """Explain a method, attack, aggregator, detector, policy, data set, partition or model."""
+    """Explain a method, attack, aggregator, detector, policy, data set, partition, model or tracker."""
     found = explanations(name)
     if as_json:
         print_json([asdict(explanation) for explanation in found])
@@ -144,7 +146,8 @@ def _settings(settings: Any, place: str = "") -> str:
 def _use(kind: str, name: str, options: Sequence[Option]) -> str:
     if name == "arrays":
         return "fedcap.Experiment(dataset=(x, y)).run()"
-    line = USES[kind].format(name=OWN.get(name, name))
+    given = OWN.get(name, name) if kind == "data set" else name
+    line = USES[kind].format(name=given)
     chosen = next((option for option in options if option.numeric), None)
     if chosen is None or kind not in PLACES:
         return line

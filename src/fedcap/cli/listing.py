@@ -16,7 +16,7 @@ def list_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List methods, attacks, aggregators, detectors, data sets, partitions and models, or explain one."""
+    """List methods, attacks, rules, detectors, data sets, partitions, models, trackers, or explain one."""
     if name is not None:
         explain(name, as_json)
         return

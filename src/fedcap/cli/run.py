@@ -48,6 +48,12 @@ def run(
         int | None, typer.Option(help="Evaluate every so many rounds, and after the last. [default: 1]")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, … [default: cpu]")] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TRACKER", help="Follow the run: csv, tensorboard, mlflow, or module:Class. Repeatable."
+        ),
+    ] = None,
     settings: Overrides = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's directory. [default: a new one in runs/]")
@@ -81,6 +87,7 @@ def run(
         "eval_every": eval_every,
         "device": device,
         "workers": None if resume else workers,
+        "track": None if resume else track or None,
     }
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
     if rule is not None:
@@ -92,10 +99,10 @@ def run(
         if file or given or out or not isinstance(where, str | None) or not isinstance(to, int | None):
             raise InputError(
                 "--resume continues a run as it was: only --workers, --engine, --address, --rounds (more of"
-                " them), --dataset (where its data is now), --dry-run, --quiet and --json go with it"
+                " them), --dataset (where its data is now), --track, --dry-run, --quiet and --json go with it"
             )
         with users_code():
-            experiment = load_experiment(resume, workers, to, where)
+            experiment = load_experiment(resume, workers, to, where, track or None)
         directory = RunDirectory(resume)
     else:
         with users_code():

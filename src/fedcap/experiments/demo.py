@@ -12,6 +12,7 @@ from fedcap.experiments.cells import Cell
 from fedcap.experiments.grid import Grid
 from fedcap.files import write_aside
 from fedcap.records import Result, Table
+from fedcap.records.cells import CELLS
 from fedcap.records.tables import DIVERGED_NOTE
 from fedcap.report.figures import draw_demo
 from fedcap.simulation import Crew, Observer
@@ -52,10 +53,10 @@ def run(
 ) -> Iterator[tuple[Cell, Result]]:
     """Run the cells one after the other, each in a directory of its own; finished ones are only read.
 
-    Cells with other settings have other directories, so that old ones stay.
+    Cells with other settings have other directories, so that old ones stay. They lie as those of a grid do.
     """
     for cell in planned:
-        where = out / "runs" / f"{cell.method}-{cell.place['attack']}-{cell.name[:8]}"
+        where = out / CELLS / f"{cell.method}-{cell.place['attack']}-{cell.name[:8]}"
         yield cell, cell.experiment.run(out=where, crew=crew, observers=observers)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedcap.federation.audit import AUDIT, Audit
 from fedcap.federation.certificates import (
@@ -31,6 +31,7 @@ from fedcap.federation.plan import PLAN, Plan
 from fedcap.files import write_aside
 from fedcap.records import Named, read_toml, to_toml
 from fedcap.registry import InputError
+from fedcap.trackers import make_trackers
 from fedcap.words import validation_message
 
 FEDERATION, INVITATION = "federation.toml", "invitation.toml"
@@ -64,6 +65,8 @@ class Federation(BaseModel):
     """The port of Flower's SuperLink, on this machine alone. Nobody else may ever reach it."""
     root: Named | None = None
     """The operator's own clean samples, for methods that need some: any data set."""
+    track: tuple[str, ...] | None = None
+    """Trackers that follow the rounds, such as ["csv"]: fedcap list names them."""
 
     @classmethod
     def of(cls, content: Mapping[str, Any], where: str = FEDERATION) -> Self:
@@ -72,6 +75,12 @@ class Federation(BaseModel):
             return cls.model_validate(content)
         except ValidationError as error:
             raise InputError(f"{where}: {validation_message(error)}") from None
+
+    @field_validator("track")
+    @classmethod
+    def _check(cls, track: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        make_trackers(track or ())
+        return track
 
     @property
     def hosts(self) -> tuple[str, ...]:

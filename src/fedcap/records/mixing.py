@@ -14,9 +14,10 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 MIXING = "mixing.bin"
 _HEAD = struct.Struct("<III")
@@ -44,6 +45,8 @@ class Mixing:
 
     def to_frame(self) -> bytes:
         """Return the round's frame."""
+        import numpy as np
+
         weights = np.nan_to_num(np.asarray(self.weights, dtype=np.float32), posinf=0.0, neginf=0.0).clip(0)
         largest = weights.max(axis=1, initial=0.0).astype("<f4")
         unit = np.where(largest > 0, largest, 1)[:, None]
@@ -55,6 +58,8 @@ class Mixing:
     @classmethod
     def from_frame(cls, frame: bytes) -> Mixing:
         """Read a whole frame back."""
+        import numpy as np
+
         _, _, number = _HEAD.unpack_from(frame)
         names, _, rest = zlib.decompress(frame[_HEAD.size :]).partition(b"\n")
         receivers, contributors = json.loads(names)

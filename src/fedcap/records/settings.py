@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from fedcap.choices import to_table
 from fedcap.registry import plain
 
-FREE_TO_CHANGE = ("workers", "checkpoint_every")
+FREE_TO_CHANGE = ("workers", "checkpoint_every", "track")
 """Settings on which no result depends: they may change when a run is resumed."""
 
 
@@ -85,6 +85,7 @@ class Settings(BaseModel):
     checkpoint_every: int
     workers: int | None = None
     device: str
+    track: list[str] | None = None
 
     @property
     def dataset_name(self) -> str:

@@ -1,27 +1,30 @@
 """Charts of means with intervals: bars, curves, and a map of methods by attacks.
 
-Colours are those of Okabe and Ito, which colour-blind people tell apart; curves differ in their lines or
-markers besides. A path without `.png`, `.pdf` or `.svg` at its end gets all three.
+They are in the style of `report.style`. A path without `.png`, `.pdf` or `.svg` at its end gets all three.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedcap.report.saving import save
+from fedcap.report.style import (
+    COLOURS,
+    FEW_POINTS,
+    HATCHES,
+    LINES,
+    MARKERS,
+    finish,
+    longest,
+    numbers,
+    slanted,
+)
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000", "#999999")
-HATCHES = ("", "//", "..", "xx")
-LINES = ("-", "--", "-.", ":")
-MARKERS = "osD^vPX*"
-FEW_POINTS = 12
-"""Curves of so many points have markers and error bars; those of more have bands."""
 LIGHT = 0.55
 """Where in the map's colours black letters become easier to read than white ones."""
 
@@ -47,8 +50,8 @@ def draw_bars(
     width = 0.84 / len(series)
     for turn, (name, means) in enumerate(series.items()):
         at = [place - 0.42 + (turn + 0.5) * width for place in range(len(means))]
-        heights = _numbers([mean and mean[0] for mean in means])
-        halves = _numbers([mean and mean[1] for mean in means])
+        heights = numbers([mean and mean[0] for mean in means])
+        halves = numbers([mean and mean[1] for mean in means])
         axes.bar(
             at,
             heights,
@@ -65,10 +68,11 @@ def draw_bars(
             over = "–" if mean is None else marks[name][place] if marks and name in marks else ""
             top = 0.0 if mean is None else mean[0] + (mean[1] or 0.0)
             _write(axes, over, at[place], top)
-    axes.set_xticks(range(len(labels)), labels, **_turned(labels, (across - 0.9) / len(labels), "right"))
+    axes.set_xticks(range(len(labels)), labels, **slanted(labels, (across - 0.9) / len(labels), "right"))
     axes.set_xlim(-0.55, len(labels) - 0.45)
     axes.set_ylim(bottom=0)
-    return _finish(figure, axes, path, "", ylabel, title)
+    finish(figure, axes, "", ylabel, title)
+    return save(figure, path)
 
 
 def draw_curves(
@@ -90,7 +94,7 @@ def draw_curves(
     few = len(x) <= FEW_POINTS
     for turn, (name, values) in enumerate(series.items()):
         colour = COLOURS[turn % len(COLOURS)]
-        heights = _numbers(values)
+        heights = numbers(values)
         axes.plot(
             x,
             heights,
@@ -102,7 +106,7 @@ def draw_curves(
             linewidth=1.6,
         )
         if band and band.get(name):
-            halves = _numbers(band[name])
+            halves = numbers(band[name])
             if few:
                 axes.errorbar(x, heights, halves, fmt="none", ecolor=colour, elinewidth=1, capsize=3)
             else:
@@ -115,7 +119,8 @@ def draw_curves(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if log:
         axes.set_yscale("log")
-    return _finish(figure, axes, path, xlabel, ylabel, title)
+    finish(figure, axes, xlabel, ylabel, title)
+    return save(figure, path)
 
 
 def draw_map(
@@ -130,10 +135,10 @@ def draw_map(
 
     What is none is grey. `marks` has what is written behind the means: "†" behind one that diverged.
     """
-    figure = Figure(figsize=(1.6 + 0.085 * _longest(rows) + 0.72 * len(columns), 1.3 + 0.36 * len(rows)))
+    figure = Figure(figsize=(1.6 + 0.085 * longest(rows) + 0.72 * len(columns), 1.3 + 0.36 * len(rows)))
     figure.set_layout_engine("constrained")
     axes = figure.subplots()
-    heat = [_numbers([mean and mean[0] for mean in line]) for line in values]
+    heat = [numbers([mean and mean[0] for mean in line]) for line in values]
     image = axes.imshow(heat, vmin=0, vmax=100, cmap="cividis", aspect="auto", interpolation="nearest")
     axes.set_facecolor("#dddddd")
     for row, line in enumerate(values):
@@ -144,7 +149,7 @@ def draw_map(
                 text += "" if mean[1] is None else f"\n± {mean[1]:.1f}"
                 colour = "black" if mean[0] > 100 * LIGHT else "white"
             axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour, linespacing=0.95)
-    axes.set_xticks(range(len(columns)), columns, fontsize=8, **_turned(columns, 0.9, "left"))
+    axes.set_xticks(range(len(columns)), columns, fontsize=8, **slanted(columns, 0.9, "left"))
     axes.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False)
     axes.set_yticks(range(len(rows)), rows, fontsize=8, parse_math=False)
     axes.tick_params(length=0)
@@ -159,37 +164,6 @@ def draw_map(
     return save(figure, path)
 
 
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    return [float("nan") if value is None else float(value) for value in values]
-
-
 def _write(axes: Axes, text: str, x: float, y: float) -> None:
     """Write a mark a little above a point."""
     axes.annotate(text, (x, y), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=7)
-
-
-def _turned(labels: Sequence[str], inches: float, towards: str) -> dict[str, Any]:
-    """Return how labels are set along an axis: slanted if one is too long for its place."""
-    level: dict[str, Any] = {"parse_math": False}
-    if 0.085 * _longest(labels) <= inches:
-        return level
-    return level | {"rotation": 35, "rotation_mode": "anchor", "ha": towards}
-
-
-def _longest(names: Sequence[str]) -> int:
-    return max(map(len, names))
-
-
-def _finish(figure: Figure, axes: Axes, path: Path, xlabel: str, ylabel: str, title: str) -> list[Path]:
-    """Put labels, a light grid and a legend below, and save."""
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    if title:
-        axes.set_title(title, fontsize=10, parse_math=False)
-    names = axes.get_legend_handles_labels()[1]
-    across = max(1, int(figure.get_figwidth() * 14 / (_longest(names) + 6)))
-    figure.legend(loc="outside lower center", ncols=min(len(names), across), frameon=False, fontsize=8)
-    return save(figure, path)

@@ -10,9 +10,16 @@ from matplotlib.figure import Figure
 
 from fedcap.records import Result
 from fedcap.report.saving import save
+from fedcap.report.style import ATTACKER, COLOURS, HONEST, bare
 
-FEDAVG, FEDCAP, ATTACKER = "#d9822b", "#1f6fb2", "#c0392b"
-COLOURS = {"Local": "#9aa0a6", "FedAvg": FEDAVG, "FedAvg fine-tuned": "#f0c27b", "FedCAP": FEDCAP}
+FEDAVG, FEDCAP = COLOURS[1], COLOURS[0]
+BARS = {
+    "Local": (COLOURS[-1], ""),
+    "FedAvg": (FEDAVG, ""),
+    "FedAvg fine-tuned": (FEDAVG, "//"),
+    "FedCAP": (FEDCAP, ""),
+}
+"""The colour and the hatch of each method's bars."""
 
 
 def draw_demo(
@@ -33,8 +40,6 @@ def draw_demo(
     _bars(by_attack, attacks, accuracies)
     _curves(over_rounds, fedavg, fedcap)
     _norms(norms, creeping)
-    for axes in (by_attack, over_rounds, norms):
-        axes.spines[["top", "right"]].set_visible(False)
     save(figure, path)
 
 
@@ -43,21 +48,20 @@ def _bars(axes: Axes, attacks: Sequence[str], accuracies: Mapping[str, Sequence[
     for place, (method, values) in enumerate(accuracies.items()):
         at = [group - 0.4 + (place + 0.5) * width for group in range(len(attacks))]
         label = "Local (alone)" if method == "Local" else method
-        axes.bar(at, values, width, label=label, color=COLOURS[method])
+        colour, hatch = BARS[method]
+        axes.bar(at, values, width, label=label, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
     axes.set_xticks(range(len(attacks)), attacks)
     axes.set_ylim(0, 100)
-    axes.set_ylabel("test accuracy of honest clients, %")
-    axes.set_title("Accuracy by attack")
+    bare(axes, "", "test accuracy of honest clients, %", "Accuracy by attack")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, frameon=False, fontsize=9)
 
 
 def _curves(axes: Axes, fedavg: Result, fedcap: Result) -> None:
-    for label, colour, result in (("FedAvg", FEDAVG, fedavg), ("FedCAP", FEDCAP, fedcap)):
+    for label, colour, line, result in (("FedAvg", FEDAVG, "--", fedavg), ("FedCAP", FEDCAP, "-", fedcap)):
         points = [(r.round, r.accuracy.best) for r in result.history if r.accuracy is not None]
-        axes.plot(*zip(*points, strict=True), color=colour, label=label, linewidth=2)
+        axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, label=label, linewidth=2)
     axes.set_ylim(0, 100)
-    axes.set_xlabel("round")
-    axes.set_title("Accuracy under IPM, %")
+    bare(axes, "round", "", "Accuracy under IPM, %")
     axes.legend(frameon=False, loc="center right")
 
 
@@ -67,7 +71,7 @@ def _norms(axes: Axes, fedcap: Result) -> None:
         (record.round, limit) for record in fedcap.history if (limit := record.limits.get("norm")) is not None
     ]
     if limits:
-        axes.plot(*zip(*limits, strict=True), color="black", linestyle="--", linewidth=1)
+        axes.plot(*zip(*limits, strict=True), color="black", linestyle=":", linewidth=1.4)
     for client in fedcap.clients:
         points = [
             (record.round, norm)
@@ -75,10 +79,10 @@ def _norms(axes: Axes, fedcap: Result) -> None:
             if (norm := record.norms.get(client.id)) is not None
         ]
         if points:
-            colour = ATTACKER if client.malicious else FEDCAP
-            axes.plot(*zip(*points, strict=True), color=colour, linewidth=1, alpha=0.7)
+            colour = ATTACKER if client.malicious else HONEST
+            line = "--" if client.malicious else "-"
+            axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, linewidth=1, alpha=0.7)
             if client.removed is not None:
                 axes.plot(*points[-1], "x", color=colour)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("round")
-    axes.set_title("Calibrated norms under Min-Max\n(red: attackers, to their removal)")
+    bare(axes, "round", "", "Calibrated norms under Min-Max\n(dashed: attackers, to their removal)")

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedcap.records import RunDirectory
 from fedcap.registry import InputError
+from fedcap.trackers import Tracker
 from fedcap.training import Crew
 
 WATCHES = ("started", "round_done", "finished")
@@ -25,7 +26,7 @@ def check_run(out: Any, crew: Any, observers: Any) -> None:
         raise InputError(f"observers should be a list, [] for none (got {observers!r})")
     for observer in observers:
         lacking = [name for name in WATCHES if not callable(getattr(observer, name, None))]
-        if isinstance(observer, type) or lacking:
+        if isinstance(observer, type) or (lacking and not isinstance(observer, Tracker)):
             what = "is a class, not an object" if isinstance(observer, type) else f"has no {lacking[0]}()"
             raise InputError(
                 f"observer {observer!r} {what}: an observer has the methods {', '.join(WATCHES)}"

@@ -20,7 +20,9 @@ from fedcap.simulation.holding import held_settings, known_result
 from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.resolving import explain
 from fedcap.simulation.setup import Setup
+from fedcap.simulation.tracking import Followed
 from fedcap.simulation.trained import TrainedModels
+from fedcap.trackers import Tracker
 from fedcap.training import Crew, make_crew, single_thread
 
 
@@ -40,14 +42,14 @@ class Experiment(Setup):
         self,
         out: Path | str | RunDirectory | None = None,
         crew: Crew | None = None,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[Observer | Tracker] = (),
         extend: bool = False,
     ) -> Result:
         """Run the experiment; with `out`, keep its records and checkpoints in that directory.
 
         If the directory holds this run and it was interrupted, it is resumed; if it has finished, its result
         is read and returned. With `extend`, a run of fewer rounds and otherwise the same settings goes on
-        to this one's number of rounds.
+        to this one's number of rounds. `observers` may be trackers too: they go with those in `track`.
         """
         check_run(out, crew, observers)
         if crew is None:
@@ -55,7 +57,7 @@ class Experiment(Setup):
                 return self.run(out, own, observers, extend)
         with single_thread():  # the server's sums too: bits do not depend on how many cores there are
             if out is None:
-                return _play(Simulation(self, crew), observers)
+                return self._follow(Simulation(self, crew), observers)
             directory = out if isinstance(out, RunDirectory) else RunDirectory(out)
             # A mistake that shows only with the data is told before there is a directory.
             new = Simulation(self, crew) if directory.is_new else None
@@ -64,7 +66,16 @@ class Experiment(Setup):
                 if known is not None:
                     return replace(known, models=self._models(directory))
                 simulation = new or Simulation(self, crew)
-                return _play(simulation, [Keeper(directory), *observers], directory.path)
+                return self._follow(simulation, [Keeper(directory), *observers], directory.path)
+
+    def _follow(
+        self, simulation: Simulation, observers: Sequence[Observer | Tracker], directory: Path | None = None
+    ) -> Result:
+        """Play the run for its observers; trackers come after all others."""
+        watching = [observer for observer in observers if not isinstance(observer, Tracker)]
+        trackers = [observer for observer in observers if isinstance(observer, Tracker)]
+        with Followed([*self.trackers(), *trackers], directory) as followed:
+            return _play(simulation, [*watching, followed], directory)
 
     def _models(self, directory: RunDirectory) -> TrainedModels | None:
         """Return the models of a run that has finished, as its directory keeps them."""
@@ -88,13 +99,18 @@ def _play(simulation: Simulation, observers: Sequence[Observer], directory: Path
 
 
 def load_experiment(
-    path: Path | str, workers: int | None = None, rounds: int | None = None, dataset: str | None = None
+    path: Path | str,
+    workers: int | None = None,
+    rounds: int | None = None,
+    dataset: str | None = None,
+    track: Sequence[str] | None = None,
 ) -> Experiment:
     """Read back the experiment that a directory holds, to be resumed.
 
-    It may have other workers, more rounds (run it with `extend`), and its data where `dataset` says.
+    It may have other workers and trackers, more rounds (run it with `extend`), and its data where
+    `dataset` says.
     """
-    settings = held_settings(path, workers, rounds, dataset)
+    settings = held_settings(path, workers, rounds, dataset, track)
     try:
         return Experiment(**settings)
     except UserCodeError:

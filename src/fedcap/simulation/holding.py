@@ -6,6 +6,7 @@ be told from another where there is none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ def known_result(directory: RunDirectory, experiment: Setup, extend: bool = Fals
         raise _another(directory.path, held, asked)
     if facts is not None and facts.digest != same.digest():
         _adopt(directory, facts, same)
-    if asked.dataset.options.get("path") != held.dataset.options.get("path"):  # the data was moved
+    moved = asked.dataset.options.get("path") != held.dataset.options.get("path")
+    if moved or asked.track != held.track:
         directory.write_settings(same.settings())
     return None if facts is None or longer else checked_result(directory, held, facts)
 
@@ -84,11 +86,16 @@ def _adopt(directory: RunDirectory, facts: Provenance, experiment: Setup) -> Non
 
 
 def held_settings(
-    path: Path | str, workers: int | None = None, rounds: int | None = None, dataset: str | None = None
+    path: Path | str,
+    workers: int | None = None,
+    rounds: int | None = None,
+    dataset: str | None = None,
+    track: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Return the settings of the run in a directory, to be resumed.
 
-    It may go on with other workers, to more rounds, and with its data moved to where `dataset` says.
+    It may go on with other workers and trackers, to more rounds, and with its data moved to where `dataset`
+    says.
     """
     directory = RunDirectory(path)
     held = directory.settings()
@@ -102,6 +109,8 @@ def held_settings(
     settings = held.model_dump()
     if workers is not None:
         settings["workers"] = workers
+    if track is not None:
+        settings["track"] = track
     if rounds is not None:
         if rounds < held.rounds:
             raise InputError(

@@ -24,11 +24,16 @@ from fedcap.randomness import derive
 from fedcap.records import Named, absent_attack, digest
 from fedcap.registry import GIVEN, InputError, nearest
 from fedcap.simulation.resolving import resolve, without_none
+from fedcap.trackers import Tracker, make_trackers
 from fedcap.training import SGD
 
 LOG = logging.getLogger("fedcap")
 COMPUTES = 2
 """Increase this when the same settings give other results than before; it is part of every digest."""
+
+
+def _as_list(words: Any) -> Any:
+    return [words] if isinstance(words, str) else words
 
 
 def _as_names(clients: Any) -> Any:
@@ -69,6 +74,8 @@ class Setup(BaseModel):
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
     workers: Annotated[int, Field(ge=1)] | None = None
     device: str = "cpu"
+    track: Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)] = None
+    """Trackers that follow the run, by their names. No result depends on them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -84,7 +91,7 @@ class Setup(BaseModel):
                 f"malicious share {self.malicious:g} refused: no defence can tell which side is honest"
                 " once half of the clients lie; use a share below 0.5"
             )
-        _ = self.trainer, self.source, self.partition, self.adversary, self.model_name
+        _ = self.trainer, self.source, self.partition, self.adversary, self.model_name, self.trackers()
         try:
             usable = torch.empty(0, device=self.device).device.type != "meta"
         except (RuntimeError, AssertionError):
@@ -121,6 +128,10 @@ class Setup(BaseModel):
             if key not in known:
                 raise InputError(f"attack {self.attack.name!r} has no option {key!r}: {nearest(key, known)}")
         return attacks.make(self.attack.name, **self.attack.options)
+
+    def trackers(self) -> list[Tracker]:
+        """Return the trackers, new ones each time."""
+        return make_trackers(self.track or ())
 
     @property
     def assumed_malicious(self) -> float:

@@ -18,13 +18,13 @@ from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Teller, explained, play
 from fedcap.experiments.store import CellStore
 from fedcap.files import write_aside
-from fedcap.records import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, Outcome, RunDirectory
+from fedcap.records import CHECKPOINT, CONFIG, MIXING, PROVENANCE, RESULT, ROUNDS, Outcome, RunDirectory
 from fedcap.records.cells import Failure
 
 LOG = logging.getLogger("fedcap")
 PATIENCE = 10.0
 """Seconds in which the board must answer."""
-FILES = (CONFIG, PROVENANCE, ROUNDS, CHECKPOINT, RESULT)
+FILES = (CONFIG, PROVENANCE, MIXING, ROUNDS, CHECKPOINT, RESULT)
 """What is handed back of a run's directory, in the order in which it is written; the result comes last."""
 
 
@@ -104,7 +104,7 @@ def write_run(directory: RunDirectory, files: Mapping[str, bytes]) -> None:
 
     If this is interrupted, what is left is a run that begins anew.
     """
-    for name in (RESULT, CHECKPOINT, ROUNDS):
+    for name in (RESULT, CHECKPOINT, ROUNDS, MIXING):
         (directory.path / name).unlink(missing_ok=True)
     for name in FILES:
         if name in files:

@@ -22,7 +22,7 @@ DRAWN = ("baselines", "ditto-rules")
 NAME = "The paper's setting"
 MOST = 4
 """How many differences are told."""
-NO_DIFFERENCE = ("seed", "workers", "checkpoint_every", "device", "eval_every")
+NO_DIFFERENCE = ("seed", "workers", "checkpoint_every", "device", "eval_every", "track")
 
 
 def said_of(settings: Mapping[str, Any]) -> Said:

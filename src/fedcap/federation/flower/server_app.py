@@ -22,10 +22,12 @@ from fedcap.federation.flower.link import OPERATOR
 from fedcap.federation.flower.sealing import Seal
 from fedcap.federation.flower.serving import LOG, locked
 from fedcap.federation.flower.transport import FlowerTransport
+from fedcap.federation.following import followed
 from fedcap.federation.operator import Operator
 from fedcap.federation.site_data import load_root
 from fedcap.records import RoundRecord
 from fedcap.registry import InputError
+from fedcap.trackers import make_trackers
 from fedcap.words import plural
 
 BETWEEN = 10.0
@@ -61,8 +63,10 @@ def conduct(operator: Operator, grid: Grid) -> None:
             for record in conductor.history[told:]:
                 log.info(line(record, operator.ledger.names()))
             told = len(conductor.history)
+            follow(conductor)
 
-        conductor.run(tell)
+        with followed(conductor, operator.run, make_trackers(operator.federation.track or ())) as follow:
+            conductor.run(tell)
         log.info("all %s are done; newcomers may ask for a model", plural(plan.rounds, "round"))
         while True:
             conductor.welcome()

@@ -16,7 +16,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedcap.choices import spelling
-from fedcap.records import CONFIG, FREE_TO_CHANGE, RESULT, Outcome, Provenance, RunDirectory, Settings, read
+from fedcap.records import (
+    CONFIG,
+    FREE_TO_CHANGE,
+    RESULT,
+    Named,
+    Outcome,
+    Provenance,
+    RunDirectory,
+    Settings,
+    read,
+)
 from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome
 from fedcap.registry import InputError
 from fedcap.report.story.paper import Paper, Said
@@ -90,7 +100,7 @@ def read_cells(path: Path, paper: Paper) -> Folder:
             cells.append(_cell(directory))
         except InputError as error:
             troubles.append(f"{directory.name} is left out: {error}")
-    for file in sorted(path.glob("*.json")):
+    for file in () if (path / CELLS).is_dir() else sorted(path.glob("*.json")):
         try:
             if (outcome := read_outcome(file)) is not None:
                 settings = Settings.model_validate({"checkpoint_every": 1, **outcome.settings})
@@ -135,29 +145,41 @@ def _placed(cells: Sequence[Cell]) -> list[Cell]:
             fitting = [other for other in full if table.items() <= other.items()] or [table]
             titles = dict.fromkeys(", ".join([name, *_told(other)]) for other in fitting)
             made.append(replace(cell, panels=list(titles)))
-    placed = [_in_panel(cell, [other for other in made if {*other.panels} & {*cell.panels}]) for cell in made]
+    together: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in made:
+        key = tuple(cell.panels)
+        if key not in together:
+            together[key] = [other for other in made if {*other.panels} & {*key}]
+    options = {key: _Options(own) for key, own in together.items()}
+    placed = [_in_panel(cell, options[tuple(cell.panels)]) for cell in made]
     return sorted(placed, key=lambda cell: (cell.panels, cell.rows, cell.column, cell.settings.seed))
 
 
-def _in_panel(cell: Cell, panel: Sequence[Cell]) -> Cell:
+class _Options:
+    """The options that vary between runs with the same method, or the same attack."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.methods = _by_name(cell.settings.method for cell in cells)
+        self.attacks = _by_name(cell.settings.attack for cell in cells)
+
+
+def _by_name(things: Iterable[Named]) -> dict[str, set[str]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for thing in things:
+        found.setdefault(thing.name, []).append(thing.options)
+    return {name: _varying(tables) for name, tables in found.items()}
+
+
+def _in_panel(cell: Cell, varying: _Options) -> Cell:
     method, attack = cell.settings.method, cell.settings.attack
-    column = _label(attack.name, attack.options, _options(panel, "attack", attack.name))
-    alike = [other for other in panel if other.settings.method.name == method.name]
-    options = dict(method.options)
+    column = _label(attack.name, attack.options, varying.attacks[attack.name])
+    options, vary = dict(method.options), varying.methods[method.name]
     rule = spelling(options.pop("rule", ""))
-    varying = _options(alike, "method", method.name)
-    called = f"{method.name}+{rule}" if rule and ("rule" in varying or rule != MEAN) else method.name
-    varying -= {"rule"}
-    rows: Sequence[str] = [_label(called, options, varying)]
-    if varying and cell.said is not None and cell.said.rows:
+    called = f"{method.name}+{rule}" if rule and ("rule" in vary or rule != MEAN) else method.name
+    rows: Sequence[str] = [_label(called, options, vary)]
+    if vary - {"rule"} and cell.said is not None and cell.said.rows:
         rows = cell.said.rows
     return replace(cell, rows=rows, column="no attack" if column == NO_ATTACK else column)
-
-
-def _options(cells: Iterable[Cell], thing: str, name: str) -> set[str]:
-    """Return the options that vary between runs with this method or attack."""
-    named = (getattr(cell.settings, thing) for cell in cells)
-    return _varying([each.options for each in named if each.name == name])
 
 
 def _label(name: str, options: Mapping[str, Any], varying: Collection[str]) -> str:

@@ -11,6 +11,7 @@ from fedcap.report.story.held import Held
 from fedcap.report.story.local import LOCAL
 from fedcap.report.story.series import Client
 from fedcap.report.story.story import Check, Headline
+from fedcap.report.story.thinning import MOST_WORDS
 from fedcap.words import duration, plural
 
 FAR_BEHIND = 20.0
@@ -91,15 +92,12 @@ def checks(held: Held, clients: Sequence[Client]) -> list[Check]:
     """Return what is checked of every run."""
     if not held.rounds:
         return [Check("none", "Rounds", "No round is done yet: there is nothing to check.")]
+    found = [Check("bad", "Stopped", held.result.stopped)] if held.result and held.result.stopped else []
     if held.federated:
-        return [_sites(clients), _probation(clients), _worst(held, clients)]
-    return [
-        _attack(held),
-        _kept(held, clients),
-        _found(held),
-        _diverged(held),
-        _worst(held, clients),
-    ]
+        found += [_sites(clients), _probation(clients)]
+    else:
+        found += [_attack(held), _kept(held, clients), _found(held), _diverged(held)]
+    return [*found, _worst(held, clients), *_notes(held)]
 
 
 def _sites(clients: Sequence[Client]) -> Check:
@@ -226,6 +224,15 @@ def _worst(held: Held, clients: Sequence[Client]) -> Check:
     words = f"{accuracy.worst_client:.1f} %, {behind:.1f} points below all together"
     alone = "; nobody is worse off than alone" if gains else ""
     return Check("warn" if behind > FAR_BEHIND and not gains else "ok", name, f"{words}{alone}.")
+
+
+def _notes(held: Held) -> list[Check]:
+    """Return where the server had to do otherwise than it was set to, if it had to."""
+    noted = [record for record in held.rounds if record.notes]
+    if not noted:
+        return []
+    often = f"In {plural(len(noted), 'round')}, first in round {noted[0].round}"
+    return [Check("warn", "Noted", f"{often}: {noted[0].notes[0][:MOST_WORDS]}")]
 
 
 def _names(clients: Sequence[Client]) -> str:

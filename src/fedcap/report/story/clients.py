@@ -41,12 +41,13 @@ def client_rows(held: Held, local: Local | None, standings: Standings, thin: Thi
         best = max((value for value in (shared, personal) if value is not None), default=None)
         gain = best - alone[client] if best is not None and client in alone else None
         state = "removed" if out else "suspected" if client in suspected else "kept"
+        state = standing.state if standing else state
         reason = out.reason if out else str(suspected[client]) if client in suspected else ""
         rows.append(
             Client(
                 name=thin.name(standing.name if standing else client),
                 role="site" if held.federated else "attacker" if client in held.malicious else "honest",
-                state=standing.state if standing else state,
+                state=state,
                 shared=shared,
                 personal=personal,
                 local=alone.get(client),
@@ -54,7 +55,7 @@ def client_rows(held: Held, local: Local | None, standings: Standings, thin: Thi
                 share=100 * shares[client] if client in shares else None,
                 rounds=took_part[client],
                 refused=refused[client],
-                removed=out.round if out else None,
+                removed=out.round if out and state == "removed" else None,
                 reason=thin.words((standing.reason if standing else "") or reason),
                 identity=client if standing else "",
             )

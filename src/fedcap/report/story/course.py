@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedcap.records import RoundRecord
+from fedcap.records import MIXING, RoundRecord
 from fedcap.report.story.clients import Standings, client_rows
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import Local
@@ -24,6 +24,7 @@ from fedcap.report.story.series import (
     Spread,
 )
 from fedcap.report.story.thinning import MOST_EVENTS, Thinning
+from fedcap.words import plural
 
 
 def course_of(held: Held, local: Local | None, standings: Standings, thin: Thinning) -> Course:
@@ -136,7 +137,10 @@ def _mixing(held: Held, thin: Thinning) -> MixingMap | None:
         return None
     rows = min(len(held.clients), MOST_ROWS)
     wanted = set(thin.rounds("Mixing weights", mixed, rows * rows))
-    return mixing_map(held.mixings(wanted), held.clients, entropies, thin)
+    found = held.mixings(wanted)
+    if len(found) < len(wanted):
+        thin.say(f"Mixing weights of {plural(len(wanted) - len(found), 'round')} are not in {MIXING}.")
+    return mixing_map(found, held.clients, entropies, thin)
 
 
 def _costs(held: Held, thin: Thinning) -> Costs | None:

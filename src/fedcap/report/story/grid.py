@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from fedcap.records import CONFIG, PROVENANCE, RESULT, ROUNDS
 from fedcap.records.intervals import half_width
@@ -17,8 +15,9 @@ from fedcap.report.story.grid_checks import grid_checks, grid_headlines
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import LOCAL, Local
 from fedcap.report.story.outcome import outcome_story
-from fedcap.report.story.paper import Paper, Said
+from fedcap.report.story.paper import Paper
 from fedcap.report.story.run import Known, run_story
+from fedcap.report.story.series import Fact
 from fedcap.report.story.story import Failed, Field, Map, Panel, Story
 from fedcap.report.story.thinning import ROOM, Thinning
 from fedcap.words import plural
@@ -26,7 +25,6 @@ from fedcap.words import plural
 ROOM_OF_ALL = 1_000_000
 """How many numbers the arrays of one kind may have in all runs together."""
 NO_ATTACK = "no attack"
-
 
 Memo = dict[Path, tuple[object, Story]]
 """Stories of a grid's runs, each with the state of the files it was made from."""
@@ -57,7 +55,17 @@ def grid_story(path: Path, paper: Paper, memo: Memo) -> Story:
         troubles=folder.troubles,
         thinned=[*thin.sentences, *dict.fromkeys(said for story in stories for said in story.thinned)],
         map=Map(panels, stories, failed),
+        settings=_common([story.settings for story in stories]),
+        provenance=_common([story.provenance for story in stories]),
     )
+
+
+def _common(tables: Sequence[Sequence[Fact]]) -> list[Fact]:
+    """Return what all runs have in common."""
+    if not tables:
+        return []
+    shared = set(tables[0]).intersection(*tables[1:])
+    return [fact for fact in tables[0] if fact in shared]
 
 
 def _stories(cells: Sequence[Cell], memo: Memo) -> list[Story]:
@@ -67,7 +75,7 @@ def _stories(cells: Sequence[Cell], memo: Memo) -> list[Story]:
     found = []
     for cell in cells:
         local = None if cell.settings.method.name == LOCAL else alone.get(_setting(cell))
-        known = Known(local, paper=partial(_said, cell))
+        known = Known(local, said=cell.said)
         if cell.path is None:
             assert cell.outcome is not None
             found.append(outcome_story(cell.outcome, cell.settings, known, Thinning(room)))
@@ -77,10 +85,6 @@ def _stories(cells: Sequence[Cell], memo: Memo) -> list[Story]:
             memo[cell.path] = stamp, run_story(Held.read(cell.path), known, Thinning(room))
         found.append(memo[cell.path][1])
     return found
-
-
-def _said(cell: Cell, settings: Mapping[str, Any]) -> Said | None:
-    return cell.said
 
 
 def _stamp(path: Path) -> tuple[object, ...]:

@@ -54,11 +54,12 @@ def _over_all(name: str, stories: Sequence[Story]) -> Check | None:
     if not told:
         return None
     bad = [title for title, mark in told if mark != "ok"]
+    kinds = list(dict.fromkeys(title.rpartition(" · seed ")[0] for title in bad))
     if not bad:
         return Check("ok", name, f"In order in all {plural(len(told), 'run')} in which it can be told.")
-    more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+    more = f" and {len(kinds) - NAMED} more" if len(kinds) > NAMED else ""
     fine = f"In order in {len(told) - len(bad)} of {plural(len(told), 'run')}"
-    return Check("warn", name, f"{fine}; not in {', '.join(bad[:NAMED])}{more}.")
+    return Check("warn", name, f"{fine}; not in {', '.join(kinds[:NAMED])}{more}.")
 
 
 def _beside_the_paper(panels: Sequence[Panel]) -> list[Check]:

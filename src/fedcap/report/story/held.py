@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedcap.records import (
+    CONFIG,
     PROVENANCE,
+    RESULT,
     Mixing,
     Provenance,
     Removal,
@@ -37,11 +39,13 @@ class Held:
     result: Result | None = None
     troubles: Sequence[str] = field(default_factory=list)
     """What could not be read, a line each."""
+    in_federation: bool = False
+    """Whether it lies in the directory of a federation's operator."""
     others: Sequence[str] = ()
     """Clients that are known from elsewhere."""
 
     @classmethod
-    def read(cls, path: Path) -> Held:
+    def read(cls, path: Path, in_federation: bool = False) -> Held:
         """Read what can be read."""
         directory, troubles = RunDirectory(path), list[str]()
 
@@ -57,14 +61,18 @@ class Held:
         if settings and facts and facts.of(settings.digest()) is None:
             troubles.append(f"config.toml was changed since the run began: {PROVENANCE} knows another digest")
         rounds: list[RoundRecord] = []
+        has_result = (path / RESULT).exists()  # before the rounds are read: the last one may be on its way
         try:
             for record in directory.each_round(facts.course if facts else None):
                 rounds.append(record)
-            result = directory.result(rounds) if facts else None
+            result = directory.result(rounds) if facts and has_result else None
         except InputError as error:
             result = None
             troubles.append(f"{error} (shown are the {plural(len(rounds), 'round')} before that)")
-        return cls(path, settings, facts, rounds, result, troubles)
+        if rounds:
+            missing = [name for name in (CONFIG, PROVENANCE) if not (path / name).exists()]
+            troubles += [f"{path / name} is missing" for name in missing]
+        return cls(path, settings, facts, rounds, result, troubles, in_federation)
 
     @cached_property
     def clients(self) -> Sequence[str]:
@@ -89,7 +97,7 @@ class Held:
     @property
     def federated(self) -> bool:
         """Whether the clients are sites of a federation: nobody knows who of them is honest."""
-        return self.settings is not None and self.settings.federated
+        return self.in_federation or (self.settings is not None and self.settings.federated)
 
     @cached_property
     def removed(self) -> Mapping[str, Removal]:

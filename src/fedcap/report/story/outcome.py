@@ -17,7 +17,6 @@ from fedcap.words import duration, plural
 def outcome_story(outcome: Outcome, settings: Settings, known: Known, thin: Thinning) -> Story:
     """Return what an outcome tells."""
     thin.say("Of runs whose outcome alone is kept, there are no scores, mixing weights or curves of clients.")
-    said = known.paper(outcome.settings)
     attack = "no attack" if settings.attack.name == "none" else settings.attack.name
     dataset = thin.name(settings.dataset_name)
     attackers = sum(client.malicious for client in outcome.clients)
@@ -32,8 +31,7 @@ def outcome_story(outcome: Outcome, settings: Settings, known: Known, thin: Thin
         played=outcome.rounds,
         planned=settings.rounds,
         headlines=_headlines(outcome),
-        checks=[*_checks(outcome), *([said.check] if said else [])],
-        troubles=[outcome.stopped] if outcome.stopped else [],
+        checks=[*_checks(outcome), *([known.said.check] if known.said else [])],
         thinned=thin.sentences,
         course=_course(outcome, known.local, thin),
         settings=facts(outcome.settings, thin),
@@ -66,7 +64,8 @@ def _checks(outcome: Outcome) -> list[Check]:
         found = Check("warn" if outcome.fnr else "ok", found.name, words)
     lost = "Weights of honest clients became NaN or infinite; accuracy means nothing."
     words = lost if outcome.diverged else "All weights of honest clients stayed finite."
-    return [kept, found, Check("bad" if outcome.diverged else "ok", "Nobody diverged", words)]
+    stopped = [Check("bad", "Stopped", outcome.stopped)] if outcome.stopped else []
+    return [*stopped, kept, found, Check("bad" if outcome.diverged else "ok", "Nobody diverged", words)]
 
 
 def _course(outcome: Outcome, local: Local | None, thin: Thinning) -> Course:

@@ -29,8 +29,6 @@ FEW = 64
 """Up to so many numbers an array stays a list."""
 FAR = 100
 """If the largest number is so many times the median one, codes are spread by logarithm."""
-
-
 FINE, COARSE = 16, 8
 """Bits of a number, in a run's story and in that of a grid's run."""
 
@@ -110,6 +108,8 @@ def _plain(
         return value
     if isinstance(value, list | tuple):
         return [again(item) for item in value]
+    if isinstance(value, str):  # half a surrogate pair has no UTF-8
+        return value.encode("utf-8", "replace").decode()
     return _short(value) if isinstance(value, float) else value
 
 

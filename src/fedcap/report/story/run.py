@@ -13,7 +13,7 @@ from fedcap.report.story.course import course_of
 from fedcap.report.story.facts import config_of, facts
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import Local
-from fedcap.report.story.paper import Paper, nothing_published
+from fedcap.report.story.paper import Said
 from fedcap.report.story.series import Fact
 from fedcap.report.story.story import Story
 from fedcap.report.story.thinning import Thinning
@@ -27,7 +27,8 @@ class Known:
     local: Local | None = None
     standings: Standings = field(default_factory=dict)
     """What a federation's ledger says of each client."""
-    paper: Paper = nothing_published
+    said: Said | None = None
+    """What the paper says of its setting."""
 
 
 def run_story(held: Held, known: Known, thin: Thinning) -> Story:
@@ -35,11 +36,7 @@ def run_story(held: Held, known: Known, thin: Thinning) -> Story:
     held = replace(held, others=list(known.standings))
     course = course_of(held, known.local, known.standings, thin)
     settings = {} if held.settings is None else held.settings.model_dump(mode="json")
-    said = known.paper(settings) if settings and not held.federated else None
     stopped = held.result is not None and held.result.stopped
-    troubles = list(held.troubles)
-    if stopped:
-        troubles.append(str(stopped))
     return Story(
         kind="federation" if held.federated else "run",
         title=_title(held, thin),
@@ -48,8 +45,8 @@ def run_story(held: Held, known: Known, thin: Thinning) -> Story:
         played=len(held.rounds),
         planned=held.settings.rounds if held.settings else len(held.rounds),
         headlines=headlines(held, course.clients),
-        checks=[*checks(held, course.clients), *([said.check] if said else [])],
-        troubles=troubles,
+        checks=[*checks(held, course.clients), *([known.said.check] if known.said else [])],
+        troubles=held.troubles,
         thinned=thin.sentences,
         course=course,
         settings=facts(settings, thin),
@@ -62,7 +59,7 @@ def run_story(held: Held, known: Known, thin: Thinning) -> Story:
 def _title(held: Held, thin: Thinning) -> str:
     settings = held.settings
     if settings is None:
-        return thin.name(held.path.name)
+        return thin.name(held.path.parent.name if held.federated else held.path.name)
     parts = [settings.method.name, thin.name(settings.dataset_name)]
     if not held.federated:
         parts.append("no attack" if settings.attack.name == "none" else settings.attack.name)
@@ -74,6 +71,8 @@ def _sentence(held: Held) -> str:
     """Return what ran."""
     settings = held.settings
     if settings is None:
+        if held.federated and not held.rounds:
+            return "The federation has not begun."
         return f"A run of {plural(len(held.rounds), 'round')}, whose settings cannot be read."
     clients = plural(len(held.members), "site" if held.federated else "client")
     attackers = (

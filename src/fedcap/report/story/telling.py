@@ -33,11 +33,15 @@ def story_of(
     while a grid goes on gives the same `memo` each time: runs that are as they were are not read again.
     """
     path = Path(path)
-    where = path / "run" if (path / FEDERATION).exists() else path
-    if (where / CONFIG).exists() or (where / ROUNDS).exists():
-        held = Held.read(where)
+    in_federation = (path / FEDERATION).exists()
+    where = path / "run" if in_federation else path
+    if in_federation or (where / CONFIG).exists() or (where / ROUNDS).exists():
+        held = Held.read(where, in_federation)
         alone = None if local is None else read_local(Path(local), held)
-        return run_story(held, Known(alone, standings or {}, paper), Thinning())
+        said = None
+        if held.settings is not None and not held.federated:
+            said = paper(held.settings.model_dump(mode="json"))
+        return run_story(held, Known(alone, standings or {}, said), Thinning())
     if is_grid(path):
         if local is not None:
             raise InputError("--local is for one run: a grid has its own, if local is among its methods")

@@ -51,6 +51,7 @@ function linkTo(name) {
 
 /** Take a newer story, and draw what changed. */
 async function renew(fresh) {
+  if (!fresh.map !== !told.map) return location.reload(); // what was awaited turns out to be a grid
   told = fresh;
   document.title = told.title;
   if (!told.map) return view.tell(told);

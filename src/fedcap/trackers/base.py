@@ -1,0 +1,85 @@
+"""What a tracker is, what it is told of a run, and the figures of a round that all of them show."""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcap.records import Result, RoundRecord
+from fedcap.registry import InputError, Registry
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """A run that starts, or goes on."""
+
+    name: str
+    """What to call it."""
+    directory: Path | None
+    """Where its records are; none if it keeps none."""
+    settings: Mapping[str, Any]
+    history: Sequence[RoundRecord] = ()
+    """The rounds that were played before. What a tracker has of any other round is no longer true."""
+
+    def folder(self, tracker: str) -> Path:
+        """Return the run's directory; refuse a run without one."""
+        if self.directory is None:
+            raise InputError(f"tracker {tracker} writes into the run's directory: give it one, run(out=…)")
+        return self.directory
+
+
+class Tracker(ABC):
+    """Follows a run. Its options are the fields of its dataclass."""
+
+    def start(self, run: Tracked) -> None:  # noqa: B027  (not every tracker needs it)
+        """Be told that a run starts, or goes on after `run.history`."""
+
+    @abstractmethod
+    def log(self, record: RoundRecord) -> None:
+        """Be told of a round."""
+
+    def end(self, result: Result | None) -> None:  # noqa: B027
+        """Be told the result; none if the run was interrupted or failed."""
+
+
+registry: Registry[Tracker] = Registry("tracker", Tracker, __package__)
+
+
+def needs(library: str, extra: str) -> None:
+    """Refuse to go on without a library, and tell how to install it."""
+    if importlib.util.find_spec(library) is None:
+        raise InputError(f"tracker {extra} needs {library}: pip install 'fedcap[{extra}]'")
+
+
+def figures(record: RoundRecord, clients: bool = False) -> dict[str, float]:
+    """Return the numbers of a round by name, those it has; with `clients`, each client's too."""
+    found: dict[str, float | None] = {}
+    if record.accuracy is not None:
+        found["accuracy/shared"] = record.accuracy.shared
+        found["accuracy/personal"] = record.accuracy.personal
+        found["accuracy/worst_client"] = record.accuracy.worst_client
+    for name in ("participants", "refused", "suspected", "removed", "diverged"):
+        found[f"clients/{name}"] = len(getattr(record, name))
+    found |= {f"limit/{name}": limit for name, limit in record.limits.items()}
+    found["weights_entropy"] = record.weights_entropy
+    if record.attack is not None:
+        found |= {f"attack/{name}": value for name, value in asdict(record.attack).items()}
+    found |= {f"seconds/{part}": seconds for part, seconds in asdict(record.seconds).items()}
+    found["bytes"] = record.bytes
+    if clients:
+        found |= _of_clients(record)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _of_clients(record: RoundRecord) -> dict[str, float | None]:
+    tested = {} if record.accuracy is None else record.accuracy.clients
+    found: dict[str, float | None] = {}
+    for client, accuracy in tested.items():
+        found |= {f"client/{client}/{name}": value for name, value in asdict(accuracy).items()}
+    for score, values in record.scores.items():
+        found |= {f"client/{client}/{score}": value for client, value in values.items()}
+    return found

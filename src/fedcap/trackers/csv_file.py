@@ -1,0 +1,56 @@
+"""CSV: `rounds.csv` in the run's directory, a line per round, for spreadsheets and pandas.
+
+A line is added as soon as the round is over. A resumed run writes the lines of its earlier rounds anew.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedcap.records import RoundRecord
+from fedcap.records.rows import Row, columns_of, write_csv
+from fedcap.trackers.base import Tracked, Tracker, figures, registry
+
+FILE = "rounds.csv"
+
+
+@registry.register("csv")
+@dataclass
+class Csv(Tracker):
+    """A line per round in rounds.csv: accuracies, who was removed, limits, seconds, bytes."""
+
+    clients: bool = False
+    """Whether each client's accuracies and scores have columns too."""
+    _path: Path = field(default=Path(FILE), init=False)
+    _rows: list[Row] = field(default_factory=list, init=False)
+
+    def start(self, run: Tracked) -> None:
+        """Write the lines of the rounds that were played before."""
+        self._path = run.folder("csv") / FILE
+        self._rows = [self._row(record) for record in run.history]
+        self._path.unlink(missing_ok=True)
+        if self._rows:
+            write_csv(self._rows, self._path)
+
+    def log(self, record: RoundRecord) -> None:
+        """Add the round's line; if it has a column that no line had before, write all lines anew."""
+        before = columns_of(self._rows)
+        self._rows.append(self._row(record))
+        if columns_of(self._rows) == before:
+            with open(self._path, "a", encoding="utf-8", newline="") as file:
+                file.write(_line(self._rows[-1], before))
+        else:
+            write_csv(self._rows, self._path)
+
+    def _row(self, record: RoundRecord) -> Row:
+        return {"round": record.round, **figures(record, self.clients)}
+
+
+def _line(row: Row, columns: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.DictWriter(text, columns, lineterminator="\n").writerow(row)
+    return text.getvalue()

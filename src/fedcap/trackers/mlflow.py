@@ -1,0 +1,121 @@
+"""MLflow: a run in an MLflow store, with the settings as parameters and the rounds' figures as metrics.
+
+The store is the one that MLFLOW_TRACKING_URI names, else `mlflow.db` in the working directory, which
+`mlflow ui` shows. The run's directory remembers which MLflow run is its own, in `mlflow.json`: a resumed run
+goes on in it, and no round is written twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedcap.files import write_aside
+from fedcap.records import FREE_TO_CHANGE, Result, RoundRecord
+from fedcap.trackers.base import Tracked, Tracker, figures, needs, registry
+
+FILE = "mlflow.json"
+ALWAYS = "seconds/total"
+"""A metric that every round has."""
+BATCH = 1000
+"""How many metrics MLflow takes at once."""
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""How long a server that is gone may hold a round up, unless the user says otherwise; it were minutes."""
+RESULTS = ("tacc", "tacc_shared", "tacc_personal", "tacc_worst_client", "dacc", "fpr", "fnr")
+
+
+@registry.register("mlflow")
+@dataclass
+class MLflow(Tracker):
+    """A run in MLflow's local store, or in the one that MLFLOW_TRACKING_URI names."""
+
+    experiment: str = "fedcap"
+    """MLflow's experiment in which the run is; it is created if there is none."""
+    store: str = ""
+    """The tracking URI; if empty, MLFLOW_TRACKING_URI, else mlflow.db in the working directory."""
+    clients: bool = False
+    """Whether each client's accuracies and scores are metrics too."""
+    _client: Any = field(default=None, init=False)
+    _run: str = field(default="", init=False)
+    _known: set[int] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        needs("mlflow", "mlflow")
+
+    def start(self, run: Tracked) -> None:
+        """Go on in the run's own MLflow run, or begin one, and add the rounds that it lacks."""
+        for name, value in PATIENCE.items():
+            os.environ.setdefault(name, value)
+        import mlflow
+
+        self._client = mlflow.MlflowClient(tracking_uri=self.store or None)
+        where = None if run.directory is None else run.directory / FILE
+        self._run = self._found(where) or self._begun(run, where)
+        self._client.set_tag(self._run, "rounds", run.settings.get("rounds"))
+        self._known = {point.step for point in self._client.get_metric_history(self._run, ALWAYS)}
+        for record in run.history:
+            self.log(record)
+
+    def _found(self, where: Path | None) -> str | None:
+        """Return the MLflow run that a directory remembers, if the store still has it."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            run = str(json.loads(where.read_text())["run"]) if where is not None else ""
+            self._client.update_run(run, status="RUNNING")
+        except (OSError, ValueError, KeyError, TypeError, MlflowException):
+            return None
+        return run
+
+    def _begun(self, run: Tracked, where: Path | None) -> str:
+        from mlflow.entities import Param
+
+        client = self._client
+        there = client.get_experiment_by_name(self.experiment)
+        place = there.experiment_id if there else client.create_experiment(self.experiment)
+        begun = client.create_run(place, run_name=run.name).info.run_id
+        fixed = {key: value for key, value in run.settings.items() if key not in (*FREE_TO_CHANGE, "rounds")}
+        client.log_batch(begun, params=[Param(_key(name), str(value)) for name, value in _flat(fixed)])
+        if where is not None:
+            write_aside(where, json.dumps({"run": begun, "store": client.tracking_uri}) + "\n")
+        return str(begun)
+
+    def log(self, record: RoundRecord) -> None:
+        """Write the round's figures, unless they were written before the run was interrupted."""
+        if record.round not in self._known:
+            self._write(figures(record, self.clients), record.round)
+
+    def end(self, result: Result | None) -> None:
+        """Write the result, and how the run ended."""
+        if result is not None:
+            found = {f"result/{name}": getattr(result, name) for name in RESULTS}
+            self._write({name: value for name, value in found.items() if value is not None}, result.rounds)
+        self._client.set_terminated(self._run, "KILLED" if result is None else "FINISHED")
+
+    def _write(self, found: Mapping[str, float], step: int) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        metrics = [Metric(_key(name), value, now, step) for name, value in found.items()]
+        metrics.sort(key=lambda metric: metric.key == ALWAYS)  # last: it tells that the round is complete
+        for first in range(0, len(metrics), BATCH):
+            self._client.log_batch(self._run, metrics=metrics[first : first + BATCH])
+
+
+def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", value
+
+
+def _key(name: str) -> str:
+    """Return a name with the letters alone that MLflow takes."""
+    return re.sub(r"[^\w\-. :/]", "_", name)[:250]

@@ -1,0 +1,84 @@
+"""`fedcap report`: one page from any directory, and a line where there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from grid_tools import TINY
+from helpers import call
+from story_tools import decoded, record, write
+
+import fedcap
+
+NAMES = ["ada", "bob"]
+
+
+def story_in(page: Path) -> dict[str, object]:
+    found = re.search(
+        r'<script type="application/json" id="story">(.*?)</script>', page.read_text(), re.DOTALL
+    )
+    assert found is not None
+    return decoded(json.loads(found[1]))
+
+
+def test_the_page_stands_in_the_directory_unless_told_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write(tmp_path / "run", [record(1, NAMES), record(2, NAMES)], NAMES)
+    code, out, _ = call(capsys, "report", run)
+    assert code == 0
+    assert out.startswith(f"{run / 'report.html'}: ")
+    story = story_in(run / "report.html")
+    assert (story["kind"], story["played"]) == ("run", 2)
+    elsewhere = tmp_path / "page.html"
+    code, out, _ = call(capsys, "report", run, "-o", elsewhere, "--json")
+    told = json.loads(out)
+    assert (told["file"], told["bytes"]) == (str(elsewhere), elsewhere.stat().st_size)
+    assert told["thinned"] == told["troubles"] == []
+
+
+def test_what_clients_reach_alone_is_shown_where_it_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for method in ("fedcap", "local"):
+        fedcap.Experiment(**TINY, method=method).run(out=tmp_path / method)
+    code, _, _ = call(capsys, "report", tmp_path / "fedcap", "--local", tmp_path / "local")
+    assert code == 0
+    story = story_in(tmp_path / "fedcap" / "report.html")
+    assert any(client["gain"] is not None for client in story["course"]["clients"])
+    code, _, error = call(capsys, "report", tmp_path / "local", "--local", tmp_path / "fedcap")
+    assert code == 2
+    assert "--method local" in error
+
+
+def test_troubles_and_what_was_thinned_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write(tmp_path / "run", [record(1, NAMES), record(2, ["x" * 90])], NAMES)
+    (run / "result.json").write_text("nonsense")
+    code, out, _ = call(capsys, "report", run)
+    assert code == 0
+    assert "trouble: " in out
+    assert "result.json" in out
+    assert "Names longer than 60 characters are cut." in out
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_directory_with_nothing_in_it_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: bool
+) -> None:
+    code, _, error = call(capsys, "report", tmp_path / "nowhere" if missing else tmp_path)
+    assert code == 2
+    assert error.count("\n") == 1
+    assert "holds no run, grid or federation" in error
+
+
+def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write(tmp_path / "run", [record(1, NAMES)], NAMES)
+    code, _, error = call(capsys, "report", run, "-o", tmp_path / "no" / "page.html")
+    assert code == 2
+    assert error.count("\n") == 1
+    assert "cannot write" in error

@@ -1,0 +1,210 @@
+"""Trackers: what they are told, that none can stop a run, and that a resumed run goes on without doubles."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from federation_tools import federation
+from helpers import Killed, Killer, call
+from run_tools import SMALL, assert_same
+
+import fedcap
+from fedcap.federation.following import followed
+from fedcap.records import Result, RoundRecord, RunDirectory
+from fedcap.trackers import Tracked, Tracker, figures, make, names
+from fedcap.trackers.csv_file import Csv
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    with open(run / "rounds.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def timeless(found: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [{name: value for name, value in row.items() if "seconds" not in name} for row in found]
+
+
+@dataclass
+class Told(Tracker):
+    """Writes down what it is told; fails in one round, if it is to."""
+
+    fails: int = 0
+    said: list[object] = field(default_factory=list)
+
+    def start(self, run: Tracked) -> None:
+        self.said.append([run.name, [record.round for record in run.history]])
+
+    def log(self, record: RoundRecord) -> None:
+        if record.round == self.fails:
+            raise OSError(28, "No space left on device")
+        self.said.append(record.round)
+
+    def end(self, result: Result | None) -> None:
+        self.said.append(None if result is None else result.rounds)
+
+
+def test_a_csv_has_a_line_per_round_with_what_the_records_say(tmp_path: Path) -> None:
+    fedcap.Experiment(**SMALL, track="csv").run(out=tmp_path / "run")
+    records = fedcap.read(tmp_path / "run").rounds
+    found = rows(tmp_path / "run")
+    assert [int(row["round"]) for row in found] == [1, 2, 3]
+    for row, record in zip(found, records, strict=True):
+        assert record.accuracy is not None
+        assert float(row["accuracy/personal"]) == record.accuracy.personal
+        assert float(row["accuracy/worst_client"]) == record.accuracy.worst_client
+        assert int(row["clients/participants"]) == len(record.participants)
+        assert int(row["bytes"]) == record.bytes
+        assert float(row["limit/norm"]) == record.limits["norm"]
+
+
+def test_a_csv_may_have_each_clients_figures(tmp_path: Path) -> None:
+    fedcap.Experiment(**SMALL, track=["csv(clients=true)"]).run(out=tmp_path / "run")
+    records = fedcap.read(tmp_path / "run").rounds
+    for row, record in zip(rows(tmp_path / "run"), records, strict=True):
+        for client, norm in record.norms.items():
+            assert float(row[f"client/{client}/norm"]) == norm
+
+
+def test_a_column_that_comes_late_is_filled_in_above(tmp_path: Path) -> None:
+    fedcap.Experiment(**SMALL | {"eval_every": 2}, track=["csv"]).run(out=tmp_path / "run")
+    measured = [bool(row["accuracy/personal"]) for row in rows(tmp_path / "run")]
+    assert measured == [False, True, True]
+
+
+def test_a_resumed_run_goes_on_without_doubled_lines_and_without_gaps(tmp_path: Path) -> None:
+    settings = SMALL | {"rounds": 5, "checkpoint_every": 2, "track": ["csv"]}
+    fedcap.Experiment(**settings).run(out=tmp_path / "whole")
+    with pytest.raises(Killed):  # in round 4, before the tracker is told of it; the checkpoint has it
+        fedcap.Experiment(**settings).run(out=tmp_path / "half", observers=[Killer(4)])
+    assert len(rows(tmp_path / "half")) == 3
+    fedcap.Experiment(**settings).run(out=tmp_path / "half")
+    assert timeless(rows(tmp_path / "half")) == timeless(rows(tmp_path / "whole"))
+
+
+def test_a_resumed_run_may_be_given_a_tracker_that_has_all_rounds_from_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Killed):
+        fedcap.Experiment(**SMALL).run(out=tmp_path / "run", observers=[Killer(2)])
+    code, _, _ = call(capsys, "run", "--resume", tmp_path / "run", "--track", "csv", "-q")
+    assert code == 0
+    assert len(rows(tmp_path / "run")) == 3
+    settings = RunDirectory(tmp_path / "run").settings()
+    assert settings is not None
+    assert settings.track == ["csv"]  # so that the next one to resume it has it too
+
+
+def test_no_result_depends_on_a_tracker(tmp_path: Path) -> None:
+    plain, tracked = fedcap.Experiment(**SMALL), fedcap.Experiment(**SMALL, track="csv")
+    assert plain.digest() == tracked.digest()
+    plain.run(out=tmp_path / "plain")
+    tracked.run(out=tmp_path / "tracked")
+    assert_same(tmp_path / "plain", tmp_path / "tracked")
+
+
+def test_a_tracker_that_fails_is_told_of_in_a_line_and_the_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing, well = Told(fails=2), Told()
+    result = fedcap.Experiment(**SMALL).run(out=tmp_path / "run", observers=[failing, well])
+    assert result.rounds == 3
+    assert failing.said == [["run", []], 1]
+    assert well.said == [["run", []], 1, 2, 3, 3]
+    said = "tracker Told failed, the run goes on without it: OSError: [Errno 28] No space left on device"
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
+def test_a_tracker_is_told_that_a_run_was_interrupted(tmp_path: Path) -> None:
+    told = Told()
+    with pytest.raises(Killed):
+        fedcap.Experiment(**SMALL).run(out=tmp_path / "run", observers=[Killer(2), told])
+    assert told.said == [["run", []], 1, None]
+    again = Told()
+    fedcap.Experiment(**SMALL).run(out=tmp_path / "run", observers=[again])
+    assert again.said == [["run", [1, 2]], 3, 3]
+
+
+def test_a_disk_that_takes_no_csv_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Blocker(Killer):
+        def round_done(self, simulation: object, record: RoundRecord) -> None:
+            if record.round == 1:
+                (tmp_path / "run" / "rounds.csv").mkdir()
+
+    result = fedcap.Experiment(**SMALL, track="csv").run(out=tmp_path / "run", observers=[Blocker(0)])
+    assert result.rounds == 3
+    assert [r.getMessage().partition(":")[0] for r in caplog.records] == [
+        "tracker csv failed, the run goes on without it"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("track", "message"),
+    [
+        ("cvs", "unknown tracker 'cvs': did you mean 'csv'"),
+        ("csv(rows=3)", "tracker 'csv' has no option 'rows'"),
+        ("json:loads", "'json:loads' is not a dataclass derived from Tracker"),
+    ],
+)
+def test_a_mistaken_tracker_is_refused_before_anything_starts(track: str, message: str) -> None:
+    with pytest.raises(fedcap.InputError, match=message.replace("(", r"\(")):
+        fedcap.Experiment(track=[track])
+
+
+def test_a_csv_without_a_directory_is_refused() -> None:
+    with pytest.raises(fedcap.InputError, match="tracker csv writes into the run's directory"):
+        fedcap.Experiment(**SMALL, track="csv").run()
+
+
+@pytest.mark.parametrize(("name", "library"), [("tensorboard", "tensorboard"), ("mlflow", "mlflow")])
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    name: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(fedcap.InputError, match=rf"needs {library}: pip install 'fedcap\[{name}\]'"):
+        make(name)
+
+
+def test_every_tracker_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "list")
+    assert set(names()) == {"csv", "mlflow", "tensorboard"}
+    assert all(f"  {name} " in out.partition("trackers")[2] for name in names())
+
+
+def test_figures_leave_out_what_a_round_does_not_have(tmp_path: Path) -> None:
+    result = fedcap.Experiment(**SMALL | {"attack": "none", "method": "fedavg", "eval_every": 2}).run()
+    first, second = (figures(record) for record in result.history[:2])
+    assert second.keys() - first.keys() == {
+        "accuracy/shared",
+        "accuracy/personal",
+        "accuracy/worst_client",
+    }
+    assert not any(name.startswith(("limit", "attack", "client/")) for name in second)
+
+
+def test_the_example_of_a_tracker_of_ones_own_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.delitem(sys.modules, "own_tracker", raising=False)
+    flags = ["--rounds", 2, "--set", "dataset.samples=30", "--workers", 1, "--out", "run", "-q"]
+    code, _, err = call(capsys, "run", "--track", "own_tracker:Beacon", *flags)
+    assert code == 0
+    tacc = [record.accuracy.best for record in fedcap.read("run").rounds if record.accuracy]
+    assert err == f"round 1: {tacc[0]:.1f} %\nround 2: {tacc[1]:.1f} %\n"
+
+
+def test_a_federation_is_tracked_and_goes_on_where_it_stood(tmp_path: Path) -> None:
+    held = federation(tmp_path)
+    with held.conductor() as conductor:
+        conductor.play()  # a round that no tracker is told of
+    with held.conductor() as conductor, followed(conductor, held.run, [Csv()]) as tell:
+        conductor.run(tell)
+    assert [int(row["round"]) for row in rows(held.run)] == [1, 2, 3]
+    assert [row["clients/participants"] for row in rows(held.run)] == ["5"] * 3
