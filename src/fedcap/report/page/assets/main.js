@@ -3,7 +3,7 @@
 import { button, h, replaced } from "./dom.js";
 import { asked, forget } from "./address.js";
 import { isDark } from "./colours.js";
-import { cellBar, gridPage } from "./grid.js";
+import { cellBar, gridNav, gridPage } from "./grid.js";
 import { found } from "./panel.js";
 import { freshChoices, runView } from "./view.js";
 import { cellStory } from "./unpack.js";
@@ -34,7 +34,7 @@ async function show() {
     view = told.map && !cell ? null : runView(choices.get(name));
     main.replaceChildren(...(cell ? [cellBar(cell)] : []), view ? view.node : gridPage(told));
     top.querySelector("nav")?.remove();
-    if (view) top.prepend(view.nav);
+    top.prepend(view ? view.nav : gridNav(told));
     if (view) await view.tell(cell ? await cellStory(told.map.cells[cell.cell]) : told);
     if (cell && back !== undefined) scrollTo(0, 0);
     if (back !== undefined) (cell ? main.querySelector(".back") : linkTo(back))?.focus();

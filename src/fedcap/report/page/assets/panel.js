@@ -56,8 +56,10 @@ export function panelSection(panel, number) {
   return section(
     number ? `map-${number}` : "map",
     number ? title : "Accuracy by method and attack",
-    `Mean accuracy of the honest clients in percent${published}; ± is half a 95 % interval over seeds. ` +
-      "The stronger the colour, the higher. Open a field to see its runs.",
+    number > 1
+      ? null
+      : `Mean accuracy of the honest clients in percent${published}; ± is half a 95 % interval over seeds. ` +
+          "The stronger the colour, the higher. Open a field to see its runs.",
     h(
       "div.tools",
       saver("CSV", title, "text/csv", () => csvOf(panel)),

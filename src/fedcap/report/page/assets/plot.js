@@ -84,7 +84,7 @@ function placesOf({ x, lines, bands = [], log = false, within, height }, width) 
 
 function axes({ x, yName, format = measure }, { across, up, right, bottom }) {
   const whole = across.ticks(Math.min(x.length - 1, right / 80)).map(Math.round);
-  const rounds = x.length === 1 ? x : [...new Set(whole)].filter((round) => round >= x[0]);
+  const rounds = 40 * x.length < right ? x : [...new Set(whole)].filter((round) => round >= x[0]);
   const text = (kind, along, y, anchor, words) =>
     s("text", { class: kind, x: along, y, "text-anchor": anchor }, words);
   return [
