@@ -8,8 +8,8 @@ const [LEFT, TOP, BOTTOM] = [46, 22, 34];
 const LETTER = 6.3;
 const LINE = 14;
 const SHAPES = {
-  triangle: "M0,-5L5,4H-5Z",
-  cross: "M-4,-4L4,4M-4,4L4,-4",
+  triangle: "M0,-6L5.5,4H-5.5Z",
+  cross: "M-7,-7L7,7M-7,7L7,-7",
   dot: "M-3,0a3,3 0 1 0 6,0a3,3 0 1 0 -6,0",
 };
 
