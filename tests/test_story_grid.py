@@ -13,6 +13,7 @@ from grid_tools import TINY, Here
 from story_tools import decoded, record, write
 
 import fedcap
+from benchmarks.page import MOST_GRID, write_grid
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.panel import Estimate
 from fedcap.experiments.paper.beside import said_of
@@ -22,6 +23,7 @@ from fedcap.experiments.store import CellStore
 from fedcap.records import Outcome, read
 from fedcap.records.cells import read_outcome
 from fedcap.registry import InputError
+from fedcap.report.page import page
 from fedcap.report.story import Check, Memo, Said, Story, packed, story_of
 from fedcap.report.story.story import Field, Panel
 
@@ -231,3 +233,15 @@ def test_the_paper_is_asked_by_settings() -> None:
     assert "training.lr is 0.5" in other.check.words
     elsewhere = said_of(fedcap.Experiment().settings())
     assert (elsewhere.check.mark, elsewhere.check.words) == ("none", "The paper has no figures for digits.")
+
+
+@pytest.mark.slow
+def test_the_pages_budget_of_a_grid_holds(tmp_path: Path) -> None:
+    assert write_grid(tmp_path) == 144
+    story = story_of(tmp_path)
+    assert len(page(packed(story))) < MOST_GRID
+    assert story.map is not None
+    for cell in story.map.cells:
+        assert cell.course is not None
+        assert cell.course.accuracy is not None
+        assert len(cell.course.accuracy.rounds) == 100
