@@ -136,6 +136,19 @@ def test_arrow_keys_read_a_chart_out(window: Browser, tmp_path: Path) -> None:
     )
 
 
+def test_attackers_and_removals_are_marked_by_shape_and_say_why(window: Browser, tmp_path: Path) -> None:
+    window.open(saved(a_run(), tmp_path))
+    assert window.texts("#detection .mark.removed title") == [
+        "c6, removed in round 2: norm 9 over 6",
+        "c7, removed in round 2: norm 9 over 6",
+    ]
+    shapes = (
+        "['attacker', 'removed'].map((kind) => document.querySelector(`.mark.${kind}`).getAttribute('d'))"
+    )
+    assert window.value(f"new Set({shapes}).size") == 2
+    assert column(window, "#detection", 4) == ["norm 9 over 6"] * 2
+
+
 def test_a_choice_among_detectors_and_scales_redraws_the_scores(window: Browser, tmp_path: Path) -> None:
     window.open(saved(a_run(), tmp_path))
     line = "document.querySelector('#detection .chart .line.honest').getAttribute('d')"
@@ -301,11 +314,22 @@ def test_a_run_without_any_evaluation_or_round_says_what_there_is(window: Browse
         )
 
 
-def test_printing_shows_everything_and_nothing_to_press(window: Browser, tmp_path: Path) -> None:
+def test_printing_shows_everything_in_light_and_nothing_to_press(window: Browser, tmp_path: Path) -> None:
     window.open(saved(a_run(), tmp_path))
+    light = window.value(PIXELS)
+    window.click("[data-key=theme]")
+    dark = window.value(PIXELS)
+    is_open = "[...document.querySelectorAll('details')].every((it) => it.open)"
+    window.run(f"addEventListener('beforeprint', () => (window.printed = [{PIXELS}, {is_open}]))")
     window.print(tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
-    assert window.value("[...document.querySelectorAll('details')].every((it) => it.open)")
+    assert window.value("window.printed") == [light, True]
+    assert light != dark == window.value(PIXELS)
+    window.command("Emulation.setEmulatedMedia", media="print")
+    pressed = "[...document.querySelectorAll('button:not(th button), nav, input')]"
+    assert not window.value(f"{pressed}.some((it) => it.checkVisibility())")
+    assert window.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    window.command("Emulation.setEmulatedMedia", media="")
 
 
 def test_a_live_page_follows_and_keeps_what_its_reader_chose(window: Browser) -> None:

@@ -23,7 +23,7 @@ export function aboutSection({ story }) {
   return { node, show: () => {} };
 }
 
-function command({ command: words, config }) {
+function command({ kind, command: words, config }) {
   const code = h("code", words);
   const copy = (event) =>
     navigator.clipboard?.writeText(words).then(
@@ -32,7 +32,12 @@ function command({ command: words, config }) {
     );
   const save = config && saver("TOML", "config", "application/toml", () => config);
   const tools = h("div.tools", button("copy", "copy", copy), save);
-  return h("div.command", h("p", "This repeats it:"), h("pre", { tabindex: 0 }, code), tools);
+  return h(
+    "div.command",
+    h("p", kind === "federation" ? "This runs it:" : "This repeats it:"),
+    h("pre", { tabindex: 0 }, code),
+    tools,
+  );
 }
 
 function facts(title, list, open) {

@@ -7,7 +7,7 @@ import { isNumber, measure } from "./words.js";
 
 export function attackSection({ course, ui, choose }) {
   const attack = course.attack;
-  if (!attack?.rounds.length) return null;
+  if (!attack?.length.some(isNumber)) return null;
   const { rounds, length, benign_length: benign, cosine } = attack;
   const log = Math.max(...length.filter(isNumber)) > 30 * Math.min(...benign.filter((it) => it > 0));
   const common = { x: rounds, at: indexOf(rounds, ui.round), choose: (i) => choose({ round: rounds[i] }) };

@@ -29,7 +29,7 @@ export function clientsSection({ course, ui, choose }) {
         ),
       also: (it) => it.identity,
     },
-    has("role") && {
+    clients.some((it) => it.role !== "site") && {
       label: "role",
       value: (it) => it.role,
       text: (it) => (it.role === "attacker" ? "▲ attacker" : it.role),

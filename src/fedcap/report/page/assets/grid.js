@@ -20,6 +20,16 @@ export function gridPage(story) {
   );
 }
 
+/** Links to a grid's maps, if there are several. */
+export function gridNav({ map: { panels } }) {
+  const goTo = (event, i) => {
+    event.preventDefault();
+    document.getElementById(`map-${i + 1}`).scrollIntoView();
+  };
+  const link = ({ title }, i) => h("a", { href: "#", onclick: (event) => goTo(event, i) }, cut(title, 30));
+  return h("nav", { "aria-label": "maps" }, panels.length > 1 ? panels.map(link) : []);
+}
+
 /** What stands above a run of a grid: the way back, and its seeds. */
 export function cellBar({ panel, row, column, field, cell }) {
   const seeds = field.seeds.map((seed, i) => {

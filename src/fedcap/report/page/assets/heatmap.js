@@ -6,6 +6,7 @@ import { cut, isNumber, percent } from "./words.js";
 
 const LONGEST = 14;
 const LARGEST = 560;
+const LARGEST_CELL = 64;
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /**
@@ -64,7 +65,7 @@ export function heatMap({ names, flags, top, tell, choose, label }) {
 
   fitted(host, (width) => {
     const margin = Math.max(...names.map((name) => Math.min(LONGEST, name.length))) * 6 + 22;
-    const side = Math.max(80, Math.min(LARGEST, width - margin - 2));
+    const side = Math.max(80, Math.min(LARGEST, LARGEST_CELL * size, width - margin - 2));
     under.place = { x: margin, y: margin, width: side, height: side };
     canvas.style.left = canvas.style.top = `${margin}px`;
     canvas.style.width = canvas.style.height = `${side}px`;

@@ -3,7 +3,7 @@
 import { button, h, replaced } from "./dom.js";
 import { asked, forget } from "./address.js";
 import { isDark } from "./colours.js";
-import { cellBar, gridPage } from "./grid.js";
+import { cellBar, gridNav, gridPage } from "./grid.js";
 import { found } from "./panel.js";
 import { freshChoices, runView } from "./view.js";
 import { cellStory } from "./unpack.js";
@@ -18,7 +18,7 @@ let [told, view, shown] = [JSON.parse(document.getElementById("story").textConte
 
 /** Do one thing after the other: a story that comes in while another is drawn waits. */
 function inTurn(act) {
-  return (busy = busy.then(act));
+  return (busy = busy.catch(() => {}).then(act));
 }
 
 /** Show what the address asks for: the page's own view, or a run of a grid. */
@@ -34,7 +34,7 @@ async function show() {
     view = told.map && !cell ? null : runView(choices.get(name));
     main.replaceChildren(...(cell ? [cellBar(cell)] : []), view ? view.node : gridPage(told));
     top.querySelector("nav")?.remove();
-    if (view) top.prepend(view.nav);
+    top.prepend(view ? view.nav : gridNav(told));
     if (view) await view.tell(cell ? await cellStory(told.map.cells[cell.cell]) : told);
     if (cell && back !== undefined) scrollTo(0, 0);
     if (back !== undefined) (cell ? main.querySelector(".back") : linkTo(back))?.focus();
@@ -60,43 +60,44 @@ async function renew(fresh) {
   replaced(main.firstChild, gridPage(told));
 }
 
+/** Ask for the story again and again; one that has not changed costs nothing. */
 async function follow(version = null) {
-  const sign = top.querySelector(".live");
-  try {
-    const answer = await fetch(live, {
-      headers: version ? { "If-None-Match": version } : {},
-      cache: "no-store",
-    });
-    if (answer.ok) {
-      const fresh = await answer.json();
-      await inTurn(() => renew(fresh));
-      version = answer.headers.get("ETag");
-    }
-    sign.textContent = told.state === "unfinished" ? "● live" : "■ finished";
-  } catch {
-    sign.textContent = "○ no connection";
+  const headers = version ? { "If-None-Match": version } : {};
+  const answer = await fetch(live, { headers, cache: "no-store" }).catch(() => null);
+  const fresh = answer?.ok ? await answer.json().catch(() => null) : null;
+  if (fresh) {
+    await inTurn(() => renew(fresh));
+    version = answer.headers.get("ETag");
   }
+  const reached = fresh || answer?.status === 304;
+  const state = told.state === "unfinished" ? "● live" : "■ finished";
+  top.querySelector(".live").textContent = reached ? state : "○ no connection";
   setTimeout(() => follow(version), PACE);
 }
 
-function themeSwitch() {
-  const flip = button("", "theme", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    name();
-    if (view) view.redraw();
-    else renew(told);
-  });
-  const name = () => (flip.textContent = isDark() ? "☀ light" : "☾ dark");
-  name();
-  return flip;
+/** Show the page in light or dark, or as the reader's system has it; what is painted is painted anew. */
+function dress(theme) {
+  document.documentElement.dataset.theme = theme;
+  flip.textContent = isDark() ? "☀ light" : "☾ dark";
+  if (view) view.redraw();
+  else if (shown !== undefined) renew(told);
 }
 
-top.append(h("span.room"), ...(live ? [h("span.live", { role: "status" }, "● live")] : []), themeSwitch());
+/** On paper everything is light and open. */
+function printed() {
+  const theme = document.documentElement.dataset.theme ?? "";
+  addEventListener("afterprint", () => dress(theme), { once: true });
+  dress("light");
+  document.querySelectorAll("details").forEach((one) => (one.open = true));
+}
+
+const flip = button("", "theme", () => dress(isDark() ? "light" : "dark"));
+top.append(h("span.room"), live ? h("span.live", { role: "status" }, "● live") : "", flip);
+dress("");
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dress(""));
 addEventListener("hashchange", () => {
   forget();
   inTurn(show);
 });
-addEventListener("beforeprint", () =>
-  document.querySelectorAll("details").forEach((one) => (one.open = true)),
-);
+addEventListener("beforeprint", printed);
 inTurn(show).then(() => live && follow());

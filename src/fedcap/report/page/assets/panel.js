@@ -7,7 +7,7 @@ import { csv, saver, standalone } from "./save.js";
 import { section } from "./frame.js";
 import { count, cut, isNumber, percent } from "./words.js";
 
-const [CELL_WIDTH, CELL_HEIGHT] = [92, 40];
+const [CELL_WIDTH, CELL_HEIGHT] = [116, 40];
 const SAVED = {
   "accuracy, %": "mean",
   "± 95 %": "half_width",
@@ -56,8 +56,10 @@ export function panelSection(panel, number) {
   return section(
     number ? `map-${number}` : "map",
     number ? title : "Accuracy by method and attack",
-    `Mean accuracy of the honest clients in percent${published}; ± is half a 95 % interval over seeds. ` +
-      "The stronger the colour, the higher. Open a field to see its runs.",
+    number > 1
+      ? null
+      : `Mean accuracy of the honest clients in percent${published}; ± is half a 95 % interval over seeds. ` +
+          "The stronger the colour, the higher. Open a field to see its runs.",
     h(
       "div.tools",
       saver("CSV", title, "text/csv", () => csvOf(panel)),
@@ -129,15 +131,15 @@ function csvOf({ methods, attacks, fields }) {
 /** The map as a picture, for saving alone. */
 function pictureOf(panel) {
   const { methods, attacks, fields, worst } = panel;
-  const left = 16 + 7 * Math.max(...methods.map((name) => Math.min(40, name.length)));
+  const left = 16 + 7 * Math.max(...methods.map((name) => Math.min(80, name.length)));
   const text = (x, y, anchor, words, fill) =>
-    s("text", { x, y, "text-anchor": anchor, "--fill": fill }, cut(words, 40));
+    s("text", { x, y, "text-anchor": anchor, "--fill": fill }, cut(words, 80));
   const cell = (field, shade, below, row, column) => {
     const [x, y, ink] = [left + column * CELL_WIDTH, 30 + row * CELL_HEIGHT, shade ? inkOn(shade) : null];
     return [
       s("rect", { x, y, width: CELL_WIDTH - 2, height: CELL_HEIGHT - 2, fill: shade ? css(shade) : "none" }),
       text(x + CELL_WIDTH / 2, y + 17, "middle", percent(field?.mean), ink),
-      text(x + CELL_WIDTH / 2, y + 32, "middle", cut(below, 14), ink),
+      text(x + CELL_WIDTH / 2, y + 32, "middle", cut(below, 18), ink),
     ];
   };
   const lines = methods.flatMap((method, row) => [
@@ -146,7 +148,7 @@ function pictureOf(panel) {
     cell(fields[row][worst[row]], null, attacks[worst[row]], row, attacks.length),
   ]);
   const heads = [...attacks, "worst attack"].map((name, column) =>
-    text(left + (column + 0.5) * CELL_WIDTH, 20, "middle", cut(name, 14)),
+    text(left + (column + 0.5) * CELL_WIDTH, 20, "middle", cut(name, 18)),
   );
   const [width, height] = [left + (attacks.length + 1) * CELL_WIDTH, 34 + CELL_HEIGHT * methods.length];
   const svg = s("svg.written", { viewBox: `0 0 ${width} ${height}` }, heads, lines);

@@ -8,8 +8,8 @@ const [LEFT, TOP, BOTTOM] = [46, 22, 34];
 const LETTER = 6.3;
 const LINE = 14;
 const SHAPES = {
-  triangle: "M0,-5L5,4H-5Z",
-  cross: "M-4,-4L4,4M-4,4L4,-4",
+  triangle: "M0,-6L5.5,4H-5.5Z",
+  cross: "M-7,-7L7,7M-7,7L7,-7",
   dot: "M-3,0a3,3 0 1 0 6,0a3,3 0 1 0 -6,0",
 };
 
@@ -84,7 +84,7 @@ function placesOf({ x, lines, bands = [], log = false, within, height }, width) 
 
 function axes({ x, yName, format = measure }, { across, up, right, bottom }) {
   const whole = across.ticks(Math.min(x.length - 1, right / 80)).map(Math.round);
-  const rounds = x.length === 1 ? x : [...new Set(whole)].filter((round) => round >= x[0]);
+  const rounds = 40 * x.length < right ? x : [...new Set(whole)].filter((round) => round >= x[0]);
   const text = (kind, along, y, anchor, words) =>
     s("text", { class: kind, x: along, y, "text-anchor": anchor }, words);
   return [

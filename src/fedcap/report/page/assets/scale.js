@@ -28,7 +28,7 @@ function decades(low, high, most) {
   return found.filter((value) => value >= low * 0.999 && value <= high * 1.001);
 }
 
-/** The least and the greatest of all finite values, with a little air; `from` and `to` are within it. */
+/** The least and the greatest of all finite values, with a little air; those of `within` are among them, and need none. */
 export function rangeOf(lists, { log = false, within = [] } = {}) {
   let [low, high] = [Infinity, -Infinity];
   for (const list of [...lists, within])
@@ -40,5 +40,6 @@ export function rangeOf(lists, { log = false, within = [] } = {}) {
   if (low > high) return log ? [0.1, 1] : [0, 1];
   if (log) return low === high ? [low / 2, high * 2] : [low / 1.15, high * 1.15];
   const air = (high - low) * 0.04 || Math.abs(high) * 0.1 || 1;
-  return [within.includes(low) ? low : low - air, within.includes(high) ? high : high + air];
+  const [from, to] = [within.includes(low) ? low : low - air, within.includes(high) ? high : high + air];
+  return [from, Math.max(to, from + air)];
 }

@@ -101,7 +101,10 @@ function summary(clients, i, limit) {
     const ends = new Set([Math.min(...values), Math.max(...values)].map(measure));
     return values.length > 0 && `${words} ${[...ends].join(" to ")}`;
   });
-  return [...ranges, isNumber(limit) && `${over} over the limit`].filter(Boolean).join(", ");
+  return (
+    [...ranges, isNumber(limit) && `${over} over the limit`].filter(Boolean).join(", ") ||
+    "no score is finite"
+  );
 }
 
 /** Triangles on attackers, crosses where somebody was removed, rings where somebody is on probation. */

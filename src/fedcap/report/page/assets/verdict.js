@@ -12,55 +12,37 @@ const MARKS = {
 const KINDS = { run: "run", grid: "comparison", federation: "federation" };
 
 export function verdict(story) {
-  const { kind, state, played, planned } = story;
-  const unit = kind === "grid" ? "run" : "round";
-  const progress =
-    planned > 0 &&
-    state !== "finished" &&
-    h(
-      "p.state",
-      h("progress", { value: played, max: Math.max(planned, played, 1), "aria-label": "progress" }),
-      state === "stopped"
-        ? `stopped after ${count(played, unit)} of ${planned}`
-        : `${played} of ${count(planned, unit)} so far`,
-    );
   return h(
     "header.verdict",
     { id: "verdict" },
-    h("p.kind", `A ${KINDS[kind] ?? kind}`),
+    h("p.kind", `A ${KINDS[story.kind] ?? story.kind}`),
     h("h1", cut(story.title, 200)),
     h("p.lead", cut(story.sentence, 800)),
-    progress,
-    story.headlines?.length > 0 &&
-      h(
-        "dl.headlines",
-        story.headlines.map(({ value, label, sentence }) =>
-          h("div", h("dt", label), h("dd.value", value), h("dd.sentence", cut(sentence, 300))),
-        ),
-      ),
-    story.checks?.length > 0 &&
-      h(
-        "ul.checks",
-        story.checks.map(({ mark, name, words }) => {
-          const [sign, meaning] = MARKS[mark] ?? MARKS.none;
-          return h(
-            "li",
-            { class: mark },
-            h("span.sign", { role: "img", "aria-label": meaning }, sign),
-            h("strong", name),
-            h("span", cut(words, 400)),
-          );
-        }),
-      ),
-    story.troubles?.length > 0 &&
-      h(
-        "div.troubles",
-        { role: "note" },
-        h("strong", "What could not be read"),
-        h(
-          "ul",
-          story.troubles.map((words) => h("li", cut(words, 500))),
-        ),
-      ),
+    story.planned > 0 && story.state !== "finished" && progress(story),
+    story.headlines.length > 0 && h("dl.headlines", story.headlines.map(headline)),
+    story.checks.length > 0 && h("ul.checks", story.checks.map(check)),
+    story.troubles.length > 0 && troubles(story.troubles),
   );
+}
+
+function progress({ kind, state, played, planned }) {
+  const unit = kind === "grid" ? "run" : "round";
+  const bar = h("progress", { value: played, max: Math.max(planned, played), "aria-label": "progress" });
+  const stopped = `stopped after ${count(played, unit)} of ${planned}`;
+  return h("p.state", bar, state === "stopped" ? stopped : `${played} of ${count(planned, unit)} so far`);
+}
+
+function headline({ value, label, sentence }) {
+  return h("div", h("dt", label), h("dd.value", value), h("dd.sentence", cut(sentence, 300)));
+}
+
+function check({ mark, name, words }) {
+  const [sign, meaning] = MARKS[mark] ?? MARKS.none;
+  const circle = h("span.sign", { role: "img", "aria-label": meaning }, sign);
+  return h("li", { class: mark }, circle, h("strong", name), h("span", cut(words, 400)));
+}
+
+function troubles(list) {
+  const lines = list.map((words) => h("li", cut(words, 500)));
+  return h("div.troubles", { role: "note" }, h("strong", "What could not be read"), h("ul", lines));
 }
