@@ -22,11 +22,12 @@ export function accuracySection({ story, course, ui, choose }) {
     .filter(isNumber);
   const floor = Math.max(0, Math.floor((Math.min(...all, 100) - 2) / 10) * 10);
   const charts = there.map((reading) => chart(course, ui, choose, reading, floor));
-  const whose = story.kind === "federation" ? "the clients’" : "the honest clients’";
+  const told = "In percent, on the sites’ own test samples and as they tell it.";
+  const measured = "In percent, on the honest clients’ own test samples.";
   const node = section(
     "accuracy",
     "Accuracy",
-    `On ${whose} own test samples, in percent. ${HOW_TO_READ_A_BAND}`,
+    `${story.kind === "federation" ? told : measured} ${HOW_TO_READ_A_BAND}`,
     h(
       "div.pair",
       charts.map(({ figure }) => figure),
