@@ -147,6 +147,21 @@ def test_a_class_that_runs_out_leaves_its_part_of_the_root_set_to_the_others():
     assert Counter(federated.root.y.tolist()) == {0: 15, 1: 15, 2: 3}
 
 
-def test_a_root_set_that_cannot_be_had_tells_how_many_are_missing():
-    with pytest.raises(InputError, match=r"root set of 100 .* leave 20: 80 are missing"):
-        federate(numbered(4, 30), partitions.make("iid"), 5, 20, 0.6, 0, root=100)
+def test_where_every_sample_is_some_client_s_the_root_set_comes_out_of_what_they_train_on():
+    plain, rooted = (
+        federate(numbered(4, 25), partitions.make("iid"), 5, 20, 0.6, 0, root=root) for root in (0, 20)
+    )
+    assert rooted.root is not None
+    held = rooted.root.x.flatten()
+    assert Counter(rooted.root.y.tolist()) == dict.fromkeys(range(4), 5)
+    for before, after in zip(plain.train, rooted.train, strict=True):
+        kept = before.x.flatten()
+        assert torch.equal(after.x.flatten(), kept[~torch.isin(kept, held)])
+    assert sum(map(len, plain.train)) - sum(map(len, rooted.train)) == 20
+    for before, after in zip(plain.test, rooted.test, strict=True):
+        assert torch.equal(before.x, after.x)
+
+
+def test_a_root_set_that_would_take_most_of_the_training_samples_is_refused():
+    with pytest.raises(InputError, match=r"root set of 60 .* leave 20, too few"):
+        federate(numbered(4, 30), partitions.make("iid"), 5, 20, 0.6, 0, root=60)

@@ -60,8 +60,8 @@ def test_the_root_set_is_nobodys_data_and_changes_nobodys():
     taken = {tuple(row.tolist()) for row in held}
     twins = len(dataset.samples.x) - len({tuple(row.tolist()) for row in dataset.samples.x.flatten(1)})
     assert sum(tuple(row.tolist()) in taken for row in with_root.root.x.flatten(1)) <= twins
-    with pytest.raises(InputError, match=r"root set of 300 .* 103 are missing"):
-        federate(dataset, *shares, root=300)
+    with pytest.raises(InputError, match=r"root set of 3000 .* leave 197, too few"):
+        federate(dataset, *shares, root=3000)
 
 
 def test_a_root_set_takes_what_there_is_of_rare_classes():

@@ -1,7 +1,7 @@
 """From a data set to the data of many clients: deal samples out, split each client's part, keep a root set.
 
 All of it is a function of the seed. The shares, each client's split and the root set are drawn by separate
-generators: a run with a root set has the same clients as one without.
+generators: a run with a root set has the same clients as one without, unless clients leave nothing for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def federate(
 ) -> FederatedData:
     """Deal a data set out to clients and split each one's part into training and test.
 
-    The server's root set has `root` samples that no client has.
+    The server's root set has `root` samples that no client has. Where all samples are some client's, as
+    those of people who recorded their own, it is taken out of the clients' training parts.
     """
     if clients is None:
         clients = len(dataset.owner_names) or CLIENTS
@@ -44,6 +45,9 @@ def federate(
         for client, share in enumerate(shares)
     ]
     parts = [_split(dataset, order, train_share) for order in orders]
+    drawn = draw_root(dataset.samples.y, parts, root, seed) if root else None
+    if drawn is not None:
+        parts = [(train[~torch.isin(train, drawn)], test) for train, test in parts]
     _refuse_empty(names, parts, train_share, dataset.test is not None)
     return FederatedData(
         names,
@@ -53,7 +57,7 @@ def federate(
         dataset.digest(),
         digest(*shares),
         dataset.class_names,
-        dataset.take(draw_root(dataset.samples.y, shares, root, seed)) if root else None,
+        None if drawn is None else dataset.take(drawn),
         dataset.pixels,
     )
 
@@ -97,14 +101,20 @@ def _refuse_empty(
     )
 
 
-def draw_root(labels: Tensor, shares: list[Tensor], count: int, seed: int) -> Tensor:
-    """Draw samples that no client has, equally many of each class as far as there are enough."""
+def draw_root(labels: Tensor, parts: Sequence[tuple[Tensor, Tensor]], count: int, seed: int) -> Tensor:
+    """Draw samples, equally many of each class as far as there are enough, that no client has.
+
+    If the clients, each with its training and test part, leave too few, draw from the training parts too.
+    """
     left = torch.ones(len(labels), dtype=torch.bool)
-    left[torch.cat(shares)] = False
-    if int(left.sum()) < count:
+    left[torch.cat([sample for part in parts for sample in part])] = False
+    unowned = int(left.sum())
+    if unowned < count:
+        left[torch.cat([train for train, _ in parts])] = True
+    if int(left.sum()) - unowned < 2 * (count - unowned):
         raise InputError(
             f"a root set of {count} samples needs samples that no client has, and the clients leave"
-            f" {int(left.sum())}: {count - int(left.sum())} are missing; give clients fewer (dataset.samples)"
+            f" {unowned}, too few even with half of what they train on; give clients fewer (dataset.samples)"
         )
     generator = derive(seed, "root")
     free = left.nonzero().flatten()
