@@ -107,10 +107,12 @@ def draw_root(labels: Tensor, parts: Sequence[tuple[Tensor, Tensor]], count: int
     If the clients, each with its training and test part, leave too few, draw from the training parts too.
     """
     left = torch.ones(len(labels), dtype=torch.bool)
-    left[torch.cat([sample for part in parts for sample in part])] = False
+    for part in parts:
+        left[torch.cat(part)] = False
     unowned = int(left.sum())
     if unowned < count:
-        left[torch.cat([train for train, _ in parts])] = True
+        for train, _ in parts:
+            left[train] = True
     if int(left.sum()) - unowned < 2 * (count - unowned):
         raise InputError(
             f"a root set of {count} samples needs samples that no client has, and the clients leave"
