@@ -20,6 +20,10 @@ from fedcap.registry import InputError, Registry
 from fedcap.state import Tensors
 
 
+EQUAL = 0.999
+"""Updates at a larger cosine than this are one and the same: training on different samples never comes so close."""
+
+
 @dataclass(frozen=True)
 class Look:
     """What the server sees of a round's uploads, a row per client."""
@@ -67,6 +71,22 @@ class Look:
         """The cosines between the calibrated updates, N×N."""
         return cosines(self.calibrated, self.calibrated).cpu()
 
+    @cached_property
+    def agreement(self) -> Tensor:
+        """The cosines between the updates as they were sent, N×N: who goes whose way."""
+        rows = Rows(self.updates)
+        return cosines(rows, rows).cpu()
+
+    @cached_property
+    def equal(self) -> Tensor:
+        """Which pairs sent the same direction, N×N flags; everybody is its own equal."""
+        return (self.agreement > EQUAL) | torch.eye(len(self), dtype=torch.bool)
+
+    @cached_property
+    def votes(self) -> Tensor:
+        """How much each client counts, N: those who sent the same share one vote, so copies gain nothing."""
+        return 1 / self.equal.sum(dim=1).double()
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -88,6 +108,8 @@ class Score:
     limit: float
     sentence: str = "{name} {value:.4g} over {limit:g}"
     """How the accusation reads; `name`, `value` and `limit` are filled in."""
+    evidence: Tensor | None = None
+    """N: the logarithm of how much likelier the value is of a liar than of an honest client, if that is known."""
 
     def __post_init__(self) -> None:
         """Try the sentence once, so that a mistake in it does not wait for the first accusation."""
@@ -154,9 +176,12 @@ class Policy(ABC):
 
     @abstractmethod
     def decide(
-        self, accused: Mapping[int, Reason], look: Look, memory: Tensors
+        self, accused: Mapping[int, Reason], scores: Sequence[Score], look: Look, memory: Tensors
     ) -> tuple[Mapping[int, Reason], Tensors]:
-        """Return who is removed, and why, and the memory after the round."""
+        """Return who is removed, and why, and the memory after the round.
+
+        `look` and `scores` have the rows that could be computed with; others may be among the accused.
+        """
 
 
 registry: Registry[Detector] = Registry("detector", Detector, "fedcap.detection")

@@ -55,7 +55,7 @@ class Judge:
             for row in score.accused.nonzero().flatten().tolist():
                 accused.setdefault(int(sound.ids[row]), score.reason(row))
         accused = dict(sorted(accused.items()))
-        removed, decided = self.policy.decide(accused, look, owned("policy", memory))
+        removed, decided = self.policy.decide(accused, scores, sound, owned("policy", memory))
         suspected = {client: reason for client, reason in accused.items() if client not in removed}
         notes = [
             f"score {score.name!r} is no number for {odd} of {len(sound)} clients: they are not judged by it"

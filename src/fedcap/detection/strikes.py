@@ -5,14 +5,14 @@ With one strike, the default, the first accusation removes it: the paper's polic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 from pydantic import Field
 
-from fedcap.detection.base import Look, Policy, Reason, policies, recall, remember
+from fedcap.detection.base import Look, Policy, Reason, Score, policies, recall, remember
 from fedcap.state import Tensors
 
 
@@ -25,7 +25,7 @@ class Strikes(Policy):
     """How many rounds' accusations it takes."""
 
     def decide(
-        self, accused: Mapping[int, Reason], look: Look, memory: Tensors
+        self, accused: Mapping[int, Reason], scores: Sequence[Score], look: Look, memory: Tensors
     ) -> tuple[Mapping[int, Reason], Tensors]:
         """Count this round's accusations, and remove whoever has enough."""
         if not accused:

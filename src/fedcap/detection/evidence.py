@@ -1,0 +1,77 @@
+"""Evidence: a client is removed once what speaks against it, over rounds, could hardly come of chance.
+
+Each round the strongest evidence of any detector is added to what there was, in logarithms, and what is left of
+good rounds never counts in advance:
+
+    E_k ← max(0, E_k + log e_k),    removed if E_k ≥ log(1/δ)
+
+δ bounds the chance that a given honest client is ever removed on account of rounds from a given one on, if
+honest deviations are as `spread.evidence` supposes. Whoever is over a score's limit, or half-way to removal, is
+on probation: it takes part, and what it sends counts for nobody. Nobody is removed in a round whose common point
+itself jumped, nor ever a majority of those who take part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedcap.detection.base import Look, Policy, Reason, Score, policies, recall, remember
+from fedcap.state import Tensors, owned, under
+
+JUMP = math.log(3)
+
+
+@policies.register("evidence")
+@dataclass(frozen=True)
+class Evidence(Policy):
+    """Add up evidence over rounds, and remove whoever's could hardly be chance."""
+
+    chance: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    """δ: the chance that a given honest client is ever removed on account of rounds from a given one on."""
+
+    def decide(
+        self, accused: Mapping[int, Reason], scores: Sequence[Score], look: Look, memory: Tensors
+    ) -> tuple[Mapping[int, Reason], Tensors]:
+        """Add this round's evidence, and remove whoever has enough against it."""
+        lost = {client: reason for client, reason in accused.items() if not math.isfinite(reason.value)}
+        told = [score for score in scores if score.evidence is not None]
+        if not told or not len(look):
+            return lost, memory
+        length = look.norms.log().median()
+        jumped = "length" in memory and bool(length - memory["length"] > JUMP)
+        books = owned("books", memory)
+        found = recall(books, look.ids)
+        if not jumped:
+            strongest = torch.stack([score.evidence for score in told if score.evidence is not None])
+            found = (found + strongest.max(dim=0).values).clamp_min(0)
+        after = {**under("books", remember(books, look.ids, found)), "length": length}
+        guilty = found >= -math.log(self.chance)
+        if jumped or 2 * int(guilty.sum()) > len(look):
+            return lost, after
+        removed = {
+            int(look.ids[row]): self._reason(told, row, float(found[row]))
+            for row in guilty.nonzero().flatten().tolist()
+        }
+        return {**lost, **removed}, after
+
+    def _reason(self, scores: Sequence[Score], row: int, found: float) -> Reason:
+        """Return the strongest accusation of the round, with what there was before."""
+        strongest = max(scores, key=lambda score: _at(score.evidence, row))
+        said = strongest.reason(row)
+        return Reason(
+            said.score,
+            said.value,
+            said.limit,
+            f"{said.sentence}; evidence {math.exp(min(found, 60)):.2g} to 1",
+        )
+
+
+def _at(values: Tensor | None, row: int) -> float:
+    return -math.inf if values is None else float(values[row])

@@ -1,0 +1,45 @@
+"""How far a number lies from the others', in units of their own spread, and what that says against a client.
+
+The median and the median absolute deviation (MAD) are not moved by a minority, however far out it lies. Clients
+who sent the same have one vote between them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+SIGMA = 1.4826
+"""The MAD of normal numbers, times this, is their standard deviation."""
+THETA = 0.8
+
+
+def deviations(values: Tensor, votes: Tensor, floor: float) -> Tensor:
+    """Return (x − median) / max(σ, floor), N, with the median and σ = 1.4826 · MAD over votes."""
+    middle = weighted_median(values, votes)
+    spread = SIGMA * weighted_median((values - middle).abs(), votes)
+    return (values - middle) / max(float(spread), floor)
+
+
+def weighted_median(values: Tensor, weights: Tensor) -> Tensor:
+    """Return the smallest value at which half of the weight is reached; with halves even, the mean of two."""
+    order = torch.argsort(values)
+    reached = torch.cumsum(weights[order], dim=0)
+    half = reached[-1] / 2
+    at = int(torch.searchsorted(reached, half * (1 - 1e-12)))
+    low = values[order[at]]
+    even = math.isclose(float(reached[at]), float(half), rel_tol=1e-9) and at + 1 < len(values)
+    return (low + values[order[at + 1]]) / 2 if even else low
+
+
+def evidence(deviation: Tensor) -> Tensor:
+    """Return the logarithm of the evidence against a client, N, by how far out it is.
+
+        e = (1 − θ) · exp(θ · z),    θ = 0.8
+
+    If honest deviations are no larger than exponential ones, P(z > x) ≤ exp(−x), then E[e] ≤ 1: the product of
+    e over rounds is a fair game at best, and by Ville's inequality ever reaches 1/δ with a chance of at most δ.
+    """
+    return math.log(1 - THETA) + THETA * deviation.clamp_min(0)
