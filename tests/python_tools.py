@@ -47,7 +47,7 @@ class Longest(Detector):
 class Lenient(Policy):
     """Remove nobody."""
 
-    def decide(self, accused: Any, look: Any, memory: Any) -> Any:
+    def decide(self, accused: Any, scores: Any, look: Any, memory: Any) -> Any:
         return {}, memory
 
 

@@ -27,6 +27,8 @@ from fedcap.detection.robust_norm import SHORTEST
 from fedcap.detection.spread import deviations, evidence
 from fedcap.state import Tensors
 
+USUAL = 2.0
+
 
 @registry.register("collusion")
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Collusion(Detector):
         # That g − 1 of g are liars counts once, when a client is first found among them.
         new = several & (recall(memory, look.ids) == 0)
         liars = torch.where(new, (sizes - 1).clamp_min(1).double().log(), 0.0)
-        against = torch.where(several, evidence(far) + liars, -math.inf)
+        against = torch.where(several, evidence(far, USUAL) + liars, -math.inf)
         kept = remember(memory, look.ids[several], torch.ones(int(several.sum())))
         return [Score("collusion", far, self.limit, SENTENCE, against)], kept if bool(
             several.any()

@@ -21,6 +21,8 @@ from fedcap.detection.base import Detector, Look, Score, registry
 from fedcap.detection.spread import deviations, evidence
 from fedcap.state import Tensors
 
+USUAL = 4.0
+
 
 @registry.register("direction")
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Direction(Detector):
         others = look.agreement.double().masked_fill(look.equal, math.nan)
         support = torch.nanmedian(others, dim=1).values.nan_to_num()
         far = torch.where(support < 0, -deviations(support, look.votes, self.floor), 0.0)
-        return [Score("direction", far, self.limit, SENTENCE, evidence(far))], memory
+        return [Score("direction", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
 
 
 SENTENCE = "against most others, by {value:.1f} times their spread (limit {limit:g})"

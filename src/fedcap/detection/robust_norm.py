@@ -19,6 +19,7 @@ from fedcap.detection.spread import deviations, evidence
 from fedcap.state import Tensors
 
 SHORTEST = 1e-12
+USUAL = 4.0
 
 
 @registry.register("robust-norm")
@@ -39,7 +40,7 @@ class RobustNorm(Detector):
     def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
         """Return the deviations of the logarithms of the norms."""
         far = deviations(look.norms.clamp_min(SHORTEST).log(), look.votes, self.floor)
-        return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far))], memory
+        return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
 
 
 SENTENCE = "longer than the others by {value:.1f} times their spread (limit {limit:g})"

@@ -34,12 +34,14 @@ def weighted_median(values: Tensor, weights: Tensor) -> Tensor:
     return (low + values[order[at + 1]]) / 2 if even else low
 
 
-def evidence(deviation: Tensor) -> Tensor:
+def evidence(deviation: Tensor, usual: float) -> Tensor:
     """Return the logarithm of the evidence against a client, N, by how far out it is.
 
-        e = (1 − θ) · exp(θ · z),    θ = 0.8
+        e = exp(θ · (z − usual)),    θ = 0.8
 
-    If honest deviations are no larger than exponential ones, P(z > x) ≤ exp(−x), then E[e] ≤ 1: the product of
-    e over rounds is a fair game at best, and by Ville's inequality ever reaches 1/δ with a chance of at most δ.
+    Honest clients differ from each other in every round alike, so deviations up to the usual one speak for a
+    client rather than against it. If one round in ten at most is beyond it, and then no further than an
+    exponential number would be, E[e] ≤ 1: the product of e over rounds is a fair game at best, and by Ville's
+    inequality ever reaches 1/δ with a chance of at most δ.
     """
-    return math.log(1 - THETA) + THETA * deviation.clamp_min(0)
+    return THETA * (deviation - usual)

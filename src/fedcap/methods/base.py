@@ -126,7 +126,10 @@ class Method(ABC, Generic[S]):
     @cached_property
     def judge(self) -> Judge | None:
         """The detectors and the policy over them; none if nobody is ever removed."""
-        return make_judge(self._detectors(), self.policy)
+        return make_judge(self._detectors(), self._policy())
+
+    def _policy(self) -> Choice:
+        return self.policy
 
     def _detectors(self) -> Sequence[Choice]:
         return self.detectors if isinstance(self.detectors, tuple | list) else (self.detectors,)
@@ -142,7 +145,7 @@ class Method(ABC, Generic[S]):
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "detectors": [objects.written(name, detector) for name, detector in found],
-            "policy": policies.canonical(as_policy(self.policy)),
+            "policy": policies.canonical(as_policy(self._policy())),
         }
 
     @abstractmethod

@@ -24,7 +24,7 @@ from torch import Tensor
 from fedcap import detection
 from fedcap.detection import Look
 from fedcap.matrices import Rows, cosines
-from fedcap.methods import equations
+from fedcap.methods import equations, guard
 from fedcap.methods.base import Judged, Method, Pools, Uploads, registry
 from fedcap.methods.choice import Choice
 from fedcap.methods.dispatch import Dispatch
@@ -32,6 +32,10 @@ from fedcap.methods.pair import train_pair
 from fedcap.registry import GIVEN, as_table
 from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Trained
+
+HARDENED = ("robust-norm", "collusion")
+NOTHING = -1e9
+"""The logarithm of no vote at all."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,12 @@ class FedCAPState:
     """N: their sample counts."""
     compared: Tensor
     """Two numbers: start and stop of the columns that are compared."""
+    norms: Tensor
+    """N: the lengths of their calibrated updates."""
+    votes: Tensor
+    """N: how much each one's word counts: a share of one vote for those who sent the same, 0 on probation."""
+    agreement: Tensor
+    """N×N: the cosines between their updates as sent, if mixing is guarded; else empty."""
 
     def only(self, mask: Tensor) -> FedCAPState:
         """Return the pools with those clients alone for whom the mask holds."""
@@ -61,6 +71,9 @@ class FedCAPState:
             models=self.models[mask],
             updates=self.updates[mask] if len(self.updates) else self.updates,
             samples=self.samples[mask],
+            norms=self.norms[mask],
+            votes=self.votes[mask],
+            agreement=self.agreement[mask][:, mask] if len(self.agreement) else self.agreement,
         )
 
 
@@ -71,8 +84,12 @@ class FedCAP(Method[FedCAPState]):
 
     state_type: ClassVar[type[Any]] = FedCAPState
 
-    detectors: Choice | tuple[Choice, ...] = ("norm",)
-    """Who looks for malicious clients; `norm`, the paper's, has `t_norm` for its limit unless given one."""
+    preset: Literal["paper", "hardened"] = "paper"
+    """`paper` is the paper's method; `hardened` withstands attackers who know it."""
+    detectors: Choice | tuple[Choice, ...] | None = None
+    """Who looks for malicious clients; if not given, the preset's. `norm` has `t_norm` for its limit."""
+    policy: Choice | None = None
+    """How the detectors' accusations lead to removal; if not given, the preset's."""
     alpha: Annotated[float, Field(ge=0, le=1e4)] = 10.0
     """How sharply likeness decides the mixing weights (Eq. 5)."""
     phi: Annotated[float, Field(ge=0, le=1)] = 0.3
@@ -92,9 +109,19 @@ class FedCAP(Method[FedCAPState]):
     detect: bool = True
     """Remove clients that the detectors find; without, nobody is ever removed."""
 
+    @property
+    def guarded(self) -> bool:
+        """Whether mixing, the reference and the personal model are guarded against attackers who know them."""
+        return self.preset == "hardened"
+
     def _detectors(self) -> Sequence[Choice]:
         """Return the detectors; the paper's takes its limit from `t_norm`."""
-        return [self._with_limit(choice) for choice in super()._detectors()] if self.detect else []
+        chosen = (HARDENED if self.guarded else ("norm",)) if self.detectors is None else super()._detectors()
+        return [self._with_limit(choice) for choice in chosen] if self.detect else []
+
+    def _policy(self) -> Choice:
+        usual: Choice = "evidence" if self.guarded else "strikes"
+        return usual if self.policy is None else self.policy
 
     def _with_limit(self, choice: Choice) -> Choice:
         table = as_table(detection.registry.table(choice), "detector")
@@ -120,6 +147,9 @@ class FedCAP(Method[FedCAPState]):
             updates=none,
             samples=torch.empty(0, dtype=torch.float64),
             compared=torch.tensor([columns.start, columns.stop]),
+            norms=torch.empty(0, dtype=torch.float64),
+            votes=torch.empty(0, dtype=torch.float64),
+            agreement=torch.empty(0, 0),
         )
 
     def asks(self, state: FedCAPState, ids: Tensor) -> Tensor:
@@ -138,10 +168,25 @@ class FedCAP(Method[FedCAPState]):
             return Dispatch.to_all(ids, self.global_model(state))
         own = torch.searchsorted(state.ids, ids).clamp_max(len(state.ids) - 1)
         own = torch.where(state.ids[own] == ids, own, -1)
-        weights = equations.mixing_weights(
-            self._similarities(state, ids, own, requests), own, self.alpha, self.phi
-        )
+        similarities = self._similarities(state, ids, own, requests)
+        if self.guarded:
+            return self._guarded_dispatch(state, ids, own, similarities)
+        weights = equations.mixing_weights(similarities, own, self.alpha, self.phi)
         models = equations.customised_models(weights, state.models)
+        return Dispatch(ids, models, torch.arange(len(ids))[:, None], weights, fresh=True)
+
+    def _guarded_dispatch(
+        self, state: FedCAPState, ids: Tensor, own: Tensor, similarities: Tensor
+    ) -> Dispatch:
+        """Mix each participant's model such that no contributor can bend it."""
+        against = guard.opposition(state.agreement)[own].to(similarities)
+        against[own < 0] = 0.0
+        logits = self.alpha * similarities - against + state.votes.log().clamp_min(NOTHING).to(similarities)
+        weights = guard.capped(equations.mixing_weights(logits, own, 1.0, self.phi), own)
+        mine = own[:, None] == torch.arange(weights.shape[1])
+        counted = torch.where(mine, weights, weights * guard.scales(state.norms).to(weights))
+        models = equations.customised_models(counted, state.models)
+        models += (1 - counted.sum(dim=1, keepdim=True)) * state.model
         return Dispatch(ids, models, torch.arange(len(ids))[:, None], weights, fresh=True)
 
     def _similarities(
@@ -161,7 +206,7 @@ class FedCAP(Method[FedCAPState]):
         """Train the personal model, pulled towards the one received, and the shared one."""
         if not self.personalise:
             return super().train(client, received, kept)
-        return train_pair(client, received[0], kept, self.lambda_)
+        return train_pair(client, received[0], kept, self.lambda_, let_go=self.guarded)
 
     def look(self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads) -> Look:
         """Recover the clients' models, and calibrate them against this round's global model."""
@@ -177,10 +222,19 @@ class FedCAP(Method[FedCAPState]):
         assert look.reference is not None
         if not bool(stay.any()):  # the last pools stand as they were, without the removed
             return self.forget(state, judged.removed), ()
-        updates = look.updates if not self.calibrate else state.updates[:0]
-        samples = judged.uploads.samples
-        pools = FedCAPState(look.reference, look.ids, look.recovered, updates, samples, state.compared)
-        return pools.only(stay), ()
+        here = ~torch.isin(look.ids, judged.removed) & look.finite if self.guarded else stay
+        pools = FedCAPState(
+            look.reference,
+            look.ids,
+            look.recovered,
+            look.updates if not self.calibrate else state.updates[:0],
+            judged.uploads.samples,
+            state.compared,
+            look.norms,
+            torch.where(stay, look.votes if self.guarded else 1.0, 0.0),
+            look.agreement if self.guarded else state.agreement[:0, :0],
+        )
+        return pools.only(here), ()
 
     def forget(self, state: FedCAPState, ids: Tensor) -> FedCAPState:
         """Take these clients out of the pools; while anybody is left, the global model is theirs."""
@@ -191,7 +245,10 @@ class FedCAP(Method[FedCAPState]):
         """Return this round's global model (Eq. 6), which is last round's while the pools are empty."""
         if not len(state.ids):
             return state.model
-        return equations.global_model(state.models, state.samples)
+        if not self.guarded:
+            return equations.global_model(state.models, state.samples)
+        counted = state.samples * state.votes
+        return guard.robust_reference(state.models, counted, state.norms, state.model)
 
     def pools(self, state: FedCAPState) -> Pools:
         """Return the recovered models of the last round's participants."""

@@ -1,0 +1,64 @@
+"""Mixing that cannot be bent: what a client gains by lying close to another is bounded, in four ways.
+
+Rows are clients. A contributor's model counts, seen from the reference point, no further out than 1.5 times the
+median length (`scales`); it counts little for a receiver whose own update it opposes more than others do
+(`opposition`); it makes up half of nobody's model (`capped`); and those who sent the same have one vote. All of
+it leaves the mixture as it is where nobody stands out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedcap.matrices import weighted_mean
+
+REACH = 1.5
+"""How many median lengths a contributor's model may lie from the reference."""
+LARGEST = 0.5
+"""The largest share of one contributor in another client's model."""
+STRENGTH = 20.0
+"""How fast a contributor's share falls with opposition: by this power of e per unit of cosine."""
+MARGIN = 0.05
+SIGMA = 1.4826
+
+
+def scales(norms: Tensor, reach: float = REACH) -> Tensor:
+    """Return by how much each calibrated update is shortened, N, so that none is longer than `reach` medians."""
+    return (reach * norms.median() / norms.clamp_min(1e-12)).clamp_max(1.0)
+
+
+def opposition(agreement: Tensor) -> Tensor:
+    """Return how much each contributor opposes each receiver beyond what is usual for it, N×N, in logarithms.
+
+    Usual is the median cosine between the receiver's update and all others', less one robust deviation.
+    """
+    count = len(agreement)
+    if count < 3:
+        return torch.zeros_like(agreement)
+    others = agreement[~torch.eye(count, dtype=torch.bool)].view(count, count - 1)
+    middle = others.median(dim=1, keepdim=True).values
+    spread = SIGMA * (others - middle).abs().median(dim=1, keepdim=True).values
+    return STRENGTH * (middle - spread.clamp_min(MARGIN) - agreement).clamp_min(0)
+
+
+def capped(weights: Tensor, own: Tensor, largest: float = LARGEST) -> Tensor:
+    """Return the weights, R×N, with no contributor but a client itself over `largest`.
+
+    What is cut off goes to the client itself; a newcomer, who has no row of its own, shares it over all.
+    """
+    mine = own[:, None] == torch.arange(weights.shape[1], device=weights.device)
+    cut = torch.where(mine, weights, weights.clamp_max(largest))
+    left = 1 - cut.sum(dim=1, keepdim=True)
+    return torch.where((own >= 0)[:, None], cut + mine * left, cut / cut.sum(dim=1, keepdim=True))
+
+
+def robust_reference(models: Tensor, samples: Tensor, norms: Tensor, last: Tensor) -> Tensor:
+    """Return the mean of the models, D, none of them further from the last reference than the median length.
+
+    This is one step of centred clipping (Karimireddy et al., ICML 2021) from the last reference.
+    """
+    near = scales(norms, reach=1.0).to(samples)
+    shares = samples / samples.sum()
+    rest = 1 - float((shares * near).sum())
+    return weighted_mean(models, shares * near) * (1 - rest) + rest * last
