@@ -19,7 +19,6 @@ from fedcap.matrices import Rows, cosines, finite_rows
 from fedcap.registry import InputError, Registry
 from fedcap.state import Tensors
 
-
 EQUAL = 0.999
 """Updates at a larger cosine than this are one and the same: training on different samples never comes so close."""
 

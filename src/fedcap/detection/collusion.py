@@ -24,16 +24,15 @@ from torch import Tensor
 
 from fedcap.detection.base import Detector, Look, Score, recall, registry, remember
 from fedcap.detection.robust_norm import SHORTEST
-from fedcap.detection.spread import deviations, evidence
-from fedcap.state import Tensors
-
-USUAL = 2.0
+from fedcap.detection.spread import deviations
+from fedcap.matrices import Rows, cosines
+from fedcap.state import Tensors, owned, under
 
 
 @registry.register("collusion")
 @dataclass(frozen=True)
 class Collusion(Detector):
-    """Clients who sent the same update, as far as it is out of the ordinary."""
+    """Clients who sent the same update in several rounds, as far as it is out of the ordinary."""
 
     limit: Annotated[float, Field(gt=0)] = 3.0
     """How far out of the ordinary a row may be that several sent."""
@@ -48,20 +47,40 @@ class Collusion(Detector):
         return {"collusion": self.limit}
 
     def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
-        """Return the deviations of those who sent the same as somebody else; 0 for all others."""
-        sizes = look.equal.sum(dim=1)
-        several = sizes > 1
-        length = deviations(look.norms.clamp_min(SHORTEST).log(), look.votes, self.length_floor).abs()
-        turned = -deviations(turning(look), look.votes, self.cosine_floor)
-        far = torch.where(several, torch.maximum(length, turned), 0.0)
-        # That g − 1 of g are liars counts once, when a client is first found among them.
-        new = several & (recall(memory, look.ids) == 0)
-        liars = torch.where(new, (sizes - 1).clamp_min(1).double().log(), 0.0)
-        against = torch.where(several, evidence(far, USUAL) + liars, -math.inf)
-        kept = remember(memory, look.ids[several], torch.ones(int(several.sum())))
-        return [Score("collusion", far, self.limit, SENTENCE, against)], kept if bool(
-            several.any()
-        ) else memory
+        """Return the largest deviation of the first rounds in which a client sent the same as others.
+
+        It is 0 for all others, and for those who did so once.
+        """
+        several = look.equal.sum(dim=1) > 1
+        seen, worst = (owned(name, memory) for name in ("seen", "worst"))
+        rounds = recall(seen, look.ids) + several
+        trial = several & (rounds <= TRIAL)
+        far = torch.where(
+            trial, torch.maximum(recall(worst, look.ids), oddity(look, self)), recall(worst, look.ids)
+        )
+        value = torch.where(several & (rounds > 1), far, 0.0)
+        kept = {
+            **under("seen", remember(seen, look.ids, rounds)),
+            **under("worst", remember(worst, look.ids, far)),
+        }
+        against = torch.where(value > self.limit, CERTAIN, -math.inf)
+        return [Score("collusion", value, self.limit, SENTENCE, against)], kept
+
+
+TRIAL = 3
+"""In so many rounds it is looked at what colluders send; a copy that was ordinary until then is let be."""
+CERTAIN = 100.0
+
+
+def oddity(look: Look, floors: Collusion) -> Tensor:
+    """Return how far out of the ordinary each row is, N."""
+    votes = look.votes
+    length = deviations(look.norms.clamp_min(SHORTEST).log(), votes, floors.length_floor).abs()
+    turned = -deviations(turning(look), votes, floors.cosine_floor)
+    mean = (votes.to(look.updates) @ look.updates)[None]
+    centre = cosines(Rows(look.updates), Rows(mean))[:, 0].cpu().double()
+    central = deviations(centre, votes, floors.cosine_floor).abs()
+    return torch.stack([length, turned, central]).max(dim=0).values
 
 
 def turning(look: Look) -> Tensor:
