@@ -20,6 +20,7 @@ LARGEST = 0.5
 STRENGTH = 20.0
 """How fast a contributor's share falls with opposition: by this power of e per unit of cosine."""
 MARGIN = 0.05
+PATIENCE = 2.0
 SIGMA = 1.4826
 
 
@@ -39,7 +40,12 @@ def opposition(agreement: Tensor) -> Tensor:
     others = agreement[~torch.eye(count, dtype=torch.bool)].view(count, count - 1)
     middle = others.median(dim=1, keepdim=True).values
     spread = SIGMA * (others - middle).abs().median(dim=1, keepdim=True).values
-    return STRENGTH * (middle - spread.clamp_min(MARGIN) - agreement).clamp_min(0)
+    pairwise = STRENGTH * (middle - spread.clamp_min(MARGIN) - agreement).clamp_min(0)
+    support = middle[:, 0]
+    usual = support.median()
+    width = (SIGMA * (support - usual).abs().median()).clamp_min(MARGIN)
+    outcast = ((usual - support) / width - PATIENCE).clamp_min(0) * (support < 0)
+    return pairwise + outcast * (agreement < middle)
 
 
 def capped(weights: Tensor, own: Tensor, largest: float = LARGEST) -> Tensor:
