@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcap.records import Outcome, Settings
+from fedcap.report.story.checks import over_the_wire, readings
 from fedcap.report.story.facts import config_of, facts
 from fedcap.report.story.local import Local
 from fedcap.report.story.run import Known
@@ -42,10 +43,8 @@ def outcome_story(outcome: Outcome, settings: Settings, known: Known, thin: Thin
 
 
 def _headlines(outcome: Outcome) -> list[Headline]:
-    shared = "nothing is shared" if outcome.tacc_shared is None else f"shared {outcome.tacc_shared:.1f}"
-    read = f"{shared}, personal {outcome.tacc_personal:.1f}"
-    sent = f"{outcome.bytes_per_round / 1e6:.3g} MB a round went over the wire"
-    words = f"In the last round, with the better of two models: {read}."
+    words = f"In the last round, {readings(outcome.tacc_shared, outcome.tacc_personal)}."
+    sent = over_the_wire(outcome.bytes_per_round)
     return [
         Headline(f"{outcome.tacc:.1f} %", "accuracy", words),
         Headline(f"{outcome.tacc_worst_client:.1f} %", "worst client", "Of the one that fares worst."),
