@@ -23,7 +23,7 @@ from fedcap.experiments.paper.items import item
 from fedcap.experiments.paper.recorded import resolved
 from fedcap.experiments.plan import made_ready
 from fedcap.experiments.store import CellStore
-from fedcap.records import Outcome, read
+from fedcap.records import Outcome, Settings, read
 from fedcap.records.cells import read_outcome
 from fedcap.registry import InputError
 from fedcap.report.page import page
@@ -171,6 +171,37 @@ def test_clients_alone_are_those_of_the_same_seed_and_roster(grid: Path) -> None
                 assert client.local == pytest.approx(alone[seed, roster][client.name], abs=0.005)
                 compared += 1
     assert compared == 2 * (4 + 4 + 3 + 3)
+
+
+def test_who_does_as_well_alone_gains_nothing(grid: Path) -> None:
+    """An outcome has two digits, a run all of them: the difference is no gain."""
+    story = story_of(grid)
+    assert story.map is not None
+    runs = {_title(run.settings): run for run in map(read, (grid / "cells").iterdir())}
+    ties = 0
+    for cell in story.map.cells:
+        method, rest = cell.title.split(" · ", 1)
+        if method == "local":
+            continue
+        alone = {client.id: client.personal for client in runs[f"local · {rest}"].clients}
+        gains = {
+            client.id: max(client.shared or 0.0, client.personal) - (alone[client.id] or 0.0)
+            for client in runs[cell.title].clients
+            if client.personal is not None
+        }
+        assert cell.course is not None
+        told = {client.name: client.gain for client in cell.course.clients if client.gain is not None}
+        assert told == pytest.approx(gains, abs=0.05)
+        assert [gain == 0 for gain in told.values()] == [gain == 0 for gain in gains.values()]
+        words = next(each.sentence for each in cell.headlines if each.label == "points over Local")
+        assert f"; {sum(gain > 0 for gain in gains.values())} of {len(gains)} do better" in words
+        ties += sum(gain == 0 for gain in gains.values())
+    assert ties
+
+
+def _title(settings: Settings) -> str:
+    attack = "no attack" if settings.attack.name == "none" else settings.attack.name
+    return f"{settings.method.name} · digits · {attack} · seed {settings.seed}"
 
 
 def test_what_varies_names_rows_columns_and_maps(tmp_path: Path) -> None:

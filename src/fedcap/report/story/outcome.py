@@ -6,6 +6,7 @@ import numpy as np
 
 from fedcap.records import Outcome, Settings
 from fedcap.report.story.checks import over_the_wire, readings
+from fedcap.report.story.clients import gain_over
 from fedcap.report.story.facts import config_of, facts
 from fedcap.report.story.local import Local
 from fedcap.report.story.run import Known
@@ -76,7 +77,6 @@ def _course(outcome: Outcome, local: Local | None, thin: Thinning) -> Course:
     alone = local.accuracy if local else {}
     clients, events = [], []
     for at, client in enumerate(outcome.clients):
-        best = max((value for value in (client.shared, client.personal) if value is not None), default=None)
         if client.removed is not None:
             events.append(Event(client.removed, at, "removed", ""))
         clients.append(
@@ -87,7 +87,7 @@ def _course(outcome: Outcome, local: Local | None, thin: Thinning) -> Course:
                 shared=client.shared,
                 personal=client.personal,
                 local=alone.get(client.id),
-                gain=best - alone[client.id] if best is not None and client.id in alone else None,
+                gain=gain_over(alone.get(client.id), client.shared, client.personal),
                 share=None,
                 rounds=outcome.rounds,
                 refused=0,
