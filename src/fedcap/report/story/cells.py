@@ -27,7 +27,7 @@ from fedcap.records import (
     Settings,
     read,
 )
-from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome
+from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome, read_planned
 from fedcap.registry import InputError
 from fedcap.report.story.paper import Paper, Said
 
@@ -78,6 +78,8 @@ class Folder:
     cells: Sequence[Cell]
     failures: Sequence[Failure]
     troubles: Sequence[str]
+    to_come: int = 0
+    """How many runs are planned, of which there is nothing yet."""
 
 
 def is_grid(path: Path) -> bool:
@@ -108,8 +110,10 @@ def read_cells(path: Path, paper: Paper) -> Folder:
         except (InputError, ValidationError) as error:
             troubles.append(f"{file.name} is left out: {str(error).splitlines()[0]}")
     failures = [read_failure(found) for found in sorted((path / FAILED).glob("*.json"))]
+    failed = [failure for failure in failures if failure is not None]
     placed = _placed([replace(cell, said=paper(_plain(cell.settings))) for cell in cells])
-    return Folder(placed, [failure for failure in failures if failure is not None], troubles)
+    begun = {cell.path.name for cell in cells if cell.path} | {failure.name for failure in failed}
+    return Folder(placed, failed, troubles, len(read_planned(path) - begun))
 
 
 def _cell(path: Path) -> Cell:
