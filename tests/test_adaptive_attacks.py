@@ -280,8 +280,18 @@ def test_stealth_sends_the_most_harmful_of_what_passes():
     foreseen = limited.foresee(found)
     assert not foreseen.accused.any()
     assert harm(limited, limited.foresee(view.updates), foreseen) > 0
-    hopeless = accuse_longer_than(0.1, view)
-    assert torch.equal(attacks.make("stealth").strike(hopeless).rows, view.updates)
+
+
+def test_stealth_starts_from_its_own_row_and_is_no_longer_than_the_victims_however_it_was_led_astray():
+    view = seen()
+    astray = torch.stack([(1 + 9 * (row > 5)) * view.received(row) for row in range(8)])
+    hopeless = accuse_longer_than(0.1, replace(view, look_at_received=lambda row: astray[row]))
+    honest = calibrated(hopeless, view.updates)
+    lengths = np.linalg.norm(honest, axis=1)
+    usual = np.sort(lengths[:5])[2]
+    rows = calibrated(hopeless, attacks.make("stealth").strike(hopeless).rows)
+    expected = honest[5:] * np.minimum(1, usual / lengths[5:])[:, None]
+    np.testing.assert_allclose(rows[5:], expected, atol=1e-4)
 
 
 def test_the_worst_of_a_family_is_the_one_that_does_the_most_harm():
