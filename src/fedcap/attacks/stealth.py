@@ -1,10 +1,10 @@
 """Stealth: the most harmful rows that pass, found by trying them on the server itself.
 
 Each attacker starts from its own honest row as the server sees it, which is nobody's copy, cut to the length
-of the median victim's: earlier harm has moved the model that it was sent. To this it adds as much of a harmful
-direction as the server's detectors let pass; how much is found by bisection on the real pipeline. Of a family
-of directions (against the victims' mean update, its sign, their deviation) the one is sent that throws the
-victims' next models back the farthest.
+of the median victim's: earlier harm has moved the model that it was sent. To this it adds as much of a
+harmful direction as the server's detectors let pass; how much is found by bisection on the real pipeline. Of
+a family of directions (against the victims' mean update, its sign, their deviation) the one is sent that
+throws the victims' next models back the farthest.
 """
 
 from __future__ import annotations
