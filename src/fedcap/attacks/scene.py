@@ -67,8 +67,9 @@ def aim(view: View) -> Tensor:
 
 
 def noise(view: View, rows: int) -> Tensor:
-    """Return independent random directions of length 1, one per row."""
-    drawn = torch.randn(rows, view.updates.shape[1], generator=view.generator)
+    """Return independent random directions of length 1, one per row; without a generator, always the same."""
+    generator = view.generator or torch.Generator().manual_seed(0)
+    drawn = torch.randn(rows, view.updates.shape[1], generator=generator)
     return unit(drawn).to(view.updates)
 
 
