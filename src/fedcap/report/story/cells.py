@@ -25,6 +25,7 @@ from fedcap.records import (
     Provenance,
     RunDirectory,
     Settings,
+    flattened,
     read,
 )
 from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome, read_planned
@@ -205,15 +206,8 @@ def _others(cell: Cell) -> dict[str, Any]:
     """Return the settings that are neither the method's nor the attack's, by names with dots."""
     plain = _plain(cell.settings)
     apart = {"method", "attack"} | ({"malicious"} if cell.settings.attack.name == NO_ATTACK else set())
-    flat = _flat({key: value for key, value in plain.items() if key not in apart})
-    return {key: _spelled(value) for key, value in flat.items() if key not in APART}
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+    flat = flattened({key: value for key, value in plain.items() if key not in apart})
+    return {key: _spelled(value) for key, value in flat if key not in APART}
 
 
 def _varying(tables: Iterable[Mapping[str, Any]]) -> set[str]:
