@@ -14,6 +14,8 @@ from docs.links import troubles
 
 def main(site: Path) -> None:
     """Build the site; end with a line for each trouble if there is any."""
+    if site.exists() and not (site / "objects.inv").is_file():  # an older site is replaced, nothing else
+        sys.exit(f"{site} is there and is no site: name a new folder")
     work = ROOT / "build" / "docs"
     gather(work / "pages")
     settings = (HERE / "zensical.toml").read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from fedcap import attacks, methods
 from fedcap.attacks import Foresight, ServerView, View
 from fedcap.attacks.scene import Scene, harm, longest
 from fedcap.methods.intake import Upload
+from fedcap.registry import InputError
 from fedcap.simulation import Simulation, make_crew
 
 ADAPTIVE: list[Any] = [
@@ -157,8 +158,16 @@ def test_a_copied_row_is_its_owner_s_and_the_victims_take_turns():
     stays = attacks.make("frame", how="copy")
     turns = attacks.make("frame", how="copy", rotate=True)
     for view in views:
-        assert torch.equal(stays.strike(view).rows[6], view.updates[0])
-        assert torch.equal(turns.strike(view).rows[6], view.updates[view.round])
+        honest = calibrated(view, view.updates)
+        for attack, victim in ((stays, 0), (turns, view.round)):
+            sent = calibrated(view, attack.strike(view).rows)
+            np.testing.assert_allclose(sent[5:], [honest[victim]] * 3, atol=1e-5)
+
+
+def test_a_server_without_a_global_model_compares_updates_as_they_were_sent():
+    view = replace(seen(), look_at_server=ServerView)
+    assert torch.equal(Scene.of(view).rows, view.updates)
+    assert torch.equal(attacks.make("frame", how="copy").strike(view).rows[6], view.updates[0])
 
 
 def test_dragging_goes_against_the_honest_rows_as_far_as_passes():
@@ -202,6 +211,42 @@ def test_mimic_copies_the_farthest_out_along_the_principal_direction_and_stays_w
     assert torch.equal(attack.strike(other).rows[6], other.updates[farthest])
 
 
+def test_mimic_waits_for_its_victim_and_learns_nothing_from_requests():
+    attack, view = attacks.make("mimic", warm_up=1), seen()
+    crafted = attack.strike(view)
+    victim = next(row for row in range(5) if torch.equal(crafted.rows[5], view.updates[row]))
+    here = torch.arange(8) != victim
+    absent = replace(
+        view,
+        updates=matrix(8, 400, 9)[here],
+        malicious=view.malicious[here],
+        clients=tuple(np.array(view.clients)[here.numpy()]),
+        memory=crafted.memory,
+        round=2,
+    )
+    for view_without in (absent, replace(absent, request=True), replace(absent, request=True, round=1)):
+        stood_in = attack.strike(view_without)
+        assert any(torch.equal(stood_in.rows[-1], row) for row in view_without.benign)
+        assert stood_in.memory is crafted.memory
+    back = replace(view, updates=matrix(8, 400, 10), memory=crafted.memory, round=3)
+    assert torch.equal(attack.strike(back).rows[5], back.updates[victim])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("sleeper", {"attack": "label-flipping"}, "label-flipping cannot be switched on and off by rounds"),
+        ("sleeper", {"attack": {"name": "noisy", "attack": "malformed"}}, "noisy cannot be switched on"),
+        ("worst-of", {"family": ["lie", "malformed"]}, "malformed cannot be switched on and off by rounds"),
+        ("noisy", {"attack": {"name": "ipm", "claim": 9}}, "ipm within another attack cannot claim samples"),
+        ("cuckoo", {"blind": True, "length": "longest"}, "a blind cuckoo cannot try lengths on the server"),
+    ],
+)
+def test_what_would_silently_be_another_attack_is_refused(name: str, options: dict[str, Any], why: str):
+    with pytest.raises(InputError, match=why):
+        attacks.make(name, **options)
+
+
 def test_harm_is_how_far_the_victims_next_models_are_thrown_back():
     view = seen()
     everybody = torch.ones(8, dtype=torch.bool)
@@ -235,8 +280,18 @@ def test_stealth_sends_the_most_harmful_of_what_passes():
     foreseen = limited.foresee(found)
     assert not foreseen.accused.any()
     assert harm(limited, limited.foresee(view.updates), foreseen) > 0
-    hopeless = accuse_longer_than(0.1, view)
-    assert torch.equal(attacks.make("stealth").strike(hopeless).rows, view.updates)
+
+
+def test_stealth_starts_from_its_own_row_and_is_no_longer_than_the_victims_however_it_was_led_astray():
+    view = seen()
+    astray = torch.stack([(1 + 9 * (row > 5)) * view.received(row) for row in range(8)])
+    hopeless = accuse_longer_than(0.1, replace(view, look_at_received=lambda row: astray[row]))
+    honest = calibrated(hopeless, view.updates)
+    lengths = np.linalg.norm(honest, axis=1)
+    usual = np.sort(lengths[:5])[2]
+    rows = calibrated(hopeless, attacks.make("stealth").strike(hopeless).rows)
+    expected = honest[5:] * np.minimum(1, usual / lengths[5:])[:, None]
+    np.testing.assert_allclose(rows[5:], expected, atol=1e-4)
 
 
 def test_the_worst_of_a_family_is_the_one_that_does_the_most_harm():

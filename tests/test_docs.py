@@ -117,6 +117,7 @@ def test_every_page_that_is_written_is_in_the_list_of_pages() -> None:
     there = {str(path.relative_to(PAGES)) for path in WRITTEN}
     generated = {f"own/{name}" for name in guide()} | {"start/notebook.md"}
     assert listed == there | generated
+    assert not there & generated, "a page is written by hand and generated as well"
 
 
 def test_documents_of_the_repository_are_pages_whose_links_hold() -> None:

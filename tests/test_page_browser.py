@@ -329,6 +329,8 @@ def test_printing_shows_everything_in_light_and_nothing_to_press(window: Browser
     pressed = "[...document.querySelectorAll('button:not(th button), nav, input')]"
     assert not window.value(f"{pressed}.some((it) => it.checkVisibility())")
     assert window.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    window.size(718, 1000)  # A4 without its margins
+    assert window.value(WIDTHS) == [718, 718]
     window.command("Emulation.setEmulatedMedia", media="")
 
 

@@ -90,7 +90,7 @@ def test_a_finished_run_comes_back_as_it_was(path: Path) -> None:
     finish(path)
     run = read(str(path))
     assert run.path == path
-    assert run.settings.model_dump(exclude={"workers"}) == SETTINGS
+    assert run.settings.model_dump(exclude={"workers", "track"}) == SETTINGS
     assert run.provenance == FACTS
     assert run.rounds == ROUNDS
     assert run.result == summarise(ROUNDS, CLIENTS, MALICIOUS, detects=True)

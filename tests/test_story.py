@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from story_tools import decoded, reason, record, write
 
 import fedcap
 from fedcap.cli.stories import story_for
-from fedcap.records import Mixing, Realised, read
+from fedcap.records import Accuracy, ClientAccuracy, Mixing, Realised, read
 from fedcap.registry import InputError
 from fedcap.report.story import Check, Said, Story, packed, story_of, unpacked
 from fedcap.report.story.mixing_map import order_by_likeness
@@ -71,7 +72,8 @@ def test_clients_gain_over_what_they_reach_alone(real: tuple[Path, Path]) -> Non
     for client in course.clients:
         if client.role == "honest":
             assert client.local == expected[client.name]
-            assert client.gain == max(client.shared, client.personal) - client.local
+            gain = max(client.shared, client.personal) - client.local
+            assert client.gain == pytest.approx(gain, abs=0.05)
         else:
             assert client.gain is None
 
@@ -101,6 +103,18 @@ def test_the_map_has_each_weight_in_its_place(real: tuple[Path, Path]) -> None:
                     assert value == mixing.weights[place]
                 else:
                     assert np.isnan(value)
+
+
+@pytest.mark.parametrize("power", [1, 40])  # 40: few weights are far above the others
+def test_weights_on_the_page_are_as_exact_as_it_says(tmp_path: Path, power: int) -> None:
+    names = [f"c{i}" for i in range(12)]
+    weights = np.random.default_rng(power).uniform(0, 1, (12, 12)) ** power
+    rounds = [record(1, names, weights_entropy=1.0)]
+    story = story_of(write(tmp_path, rounds, names, mixings=[Mixing(1, names, names, weights)]))
+    assert "Mixing weights are exact to a 200th of the largest of all." in story.thinned
+    told = decoded(json.loads(packed(story)))["course"]["mixing"]
+    order = [row[0] for row in told["rows"]]
+    assert np.abs(np.array(told["weights"][0]) - weights[np.ix_(order, order)]).max() <= weights.max() / 200
 
 
 def test_clients_that_draw_on_each_other_are_neighbours() -> None:
@@ -133,6 +147,17 @@ def test_what_is_in_order_has_a_good_mark(tmp_path: Path) -> None:
         ("attackers removed", "1 of 1"),
         ("honest clients removed", "0 of 3"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("best", "worst", "mark"), [(90.0, 71.0, "ok"), (90.0, 69.0, "warn"), (15.0, 0.0, "warn")]
+)
+def test_a_client_that_lies_far_behind_is_told(tmp_path: Path, best: float, worst: float, mark: str) -> None:
+    own = {name: ClientAccuracy(None, best) for name in NAMES} | {"ada": ClientAccuracy(None, worst)}
+    last = replace(record(1, NAMES), accuracy=Accuracy(None, best, own))
+    story = story_of(write(tmp_path, [last], NAMES))
+    assert check(story, "Worst client").mark == mark
+    assert story.headlines[0].sentence.endswith("each client with a model of its own: nothing is shared.")
 
 
 def test_what_is_not_in_order_is_told(tmp_path: Path) -> None:

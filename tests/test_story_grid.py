@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,12 +16,14 @@ from story_tools import decoded, record, write
 import fedcap
 from benchmarks.page import MOST_GRID, write_grid
 from fedcap.experiments.cells import Cell
+from fedcap.experiments.engines.base import Quiet, Watcher
 from fedcap.experiments.panel import Estimate
 from fedcap.experiments.paper.beside import said_of
 from fedcap.experiments.paper.items import item
 from fedcap.experiments.paper.recorded import resolved
+from fedcap.experiments.plan import made_ready
 from fedcap.experiments.store import CellStore
-from fedcap.records import Outcome, read
+from fedcap.records import Outcome, Settings, read
 from fedcap.records.cells import read_outcome
 from fedcap.registry import InputError
 from fedcap.report.page import page
@@ -81,6 +84,57 @@ def test_methods_are_in_the_order_of_their_worst_attack(grid: Path) -> None:
     assert list(panel.worst) == [1, 1, 1]
 
 
+def test_without_attacks_the_most_accurate_method_is_the_first(grid: Path, tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    for path in (grid / "cells").iterdir():
+        if read(path).settings.attack.name == "none":
+            shutil.copytree(path, tmp_path / "cells" / path.name)
+    story = story_of(tmp_path)
+    panel = only_panel(story)
+    means = {method: field(panel, method, "no attack").mean or 0.0 for method in panel.methods}
+    assert [*means.values()] == sorted(means.values(), reverse=True)
+    best = panel.methods[0]
+    (headline,) = story.headlines
+    assert (headline.value, headline.label) == (f"{means[best]:.1f} %", best)
+    assert headline.sentence == f"digits: {best} without attack."
+
+
+def test_a_method_that_met_few_attacks_is_not_ranked_before_one_that_met_more(
+    grid: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(grid, tmp_path / "grid")
+    best = only_panel(story_of(grid)).methods[0]
+    for path in (tmp_path / "grid" / "cells").iterdir():
+        if read(path).settings.method.name == best and read(path).settings.attack.name == "none":
+            shutil.rmtree(path)
+    story = story_of(tmp_path / "grid")
+    assert only_panel(story).methods[-1] == best
+    assert not story.headlines[0].label.startswith(best)
+
+
+def test_runs_that_are_planned_and_not_begun_are_to_come(tmp_path: Path) -> None:
+    cells = fedcap.Grid(methods=["fedavg", "local"], **SETTINGS).cells()
+    store = CellStore(tmp_path)
+    told = []
+
+    class Told(Here):
+        def run(self, cells: Sequence[Cell], store: CellStore, watcher: Watcher) -> None:
+            for cell in cells:
+                super().run([cell], store, watcher)
+                told.append(story_of(tmp_path))
+
+    plan = made_ready(cells, store)
+    before = story_of(tmp_path)
+    assert before.sentence == "A comparison that has not begun: 0 of 8 runs are done."
+    Told().run(plan.left, store, Quiet())
+    assert [(one.played, one.planned) for one in told] == [(done, 8) for done in range(1, 9)]
+    assert [one.state for one in [before, *told]] == ["unfinished"] * 8 + ["finished"]
+    made_ready(cells, store)
+    assert story_of(tmp_path).planned == 8
+    (tmp_path / "planned.json").write_text('{"no": "list"}')
+    assert story_of(tmp_path).state == "finished"
+
+
 def test_each_field_leads_to_the_stories_of_its_runs(grid: Path) -> None:
     story = story_of(grid)
     panel = only_panel(story)
@@ -117,6 +171,37 @@ def test_clients_alone_are_those_of_the_same_seed_and_roster(grid: Path) -> None
                 assert client.local == pytest.approx(alone[seed, roster][client.name], abs=0.005)
                 compared += 1
     assert compared == 2 * (4 + 4 + 3 + 3)
+
+
+def test_who_does_as_well_alone_gains_nothing(grid: Path) -> None:
+    """An outcome has two digits, a run all of them: the difference is no gain."""
+    story = story_of(grid)
+    assert story.map is not None
+    runs = {_title(run.settings): run for run in map(read, (grid / "cells").iterdir())}
+    ties = 0
+    for cell in story.map.cells:
+        method, rest = cell.title.split(" · ", 1)
+        if method == "local":
+            continue
+        alone = {client.id: client.personal for client in runs[f"local · {rest}"].clients}
+        gains = {
+            client.id: max(client.shared or 0.0, client.personal) - (alone[client.id] or 0.0)
+            for client in runs[cell.title].clients
+            if client.personal is not None
+        }
+        assert cell.course is not None
+        told = {client.name: client.gain for client in cell.course.clients if client.gain is not None}
+        assert told == pytest.approx(gains, abs=0.05)
+        assert [gain == 0 for gain in told.values()] == [gain == 0 for gain in gains.values()]
+        words = next(each.sentence for each in cell.headlines if each.label == "points over Local")
+        assert f"; {sum(gain > 0 for gain in gains.values())} of {len(gains)} do better" in words
+        ties += sum(gain == 0 for gain in gains.values())
+    assert ties
+
+
+def _title(settings: Settings) -> str:
+    attack = "no attack" if settings.attack.name == "none" else settings.attack.name
+    return f"{settings.method.name} · digits · {attack} · seed {settings.seed}"
 
 
 def test_what_varies_names_rows_columns_and_maps(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from story_tools import decoded, reason, record, write
 
 import fedcap
 from benchmarks.page import write_run
-from fedcap.records import Mixing, Realised
+from fedcap.records import Mixing, Realised, read
 from fedcap.registry import InputError
 from fedcap.report.page import page
 from fedcap.report.story import Standing, Story, packed, story_of
@@ -119,6 +121,19 @@ def test_a_run_that_has_not_begun_and_one_that_goes_on(tmp_path: Path) -> None:
     story = told(tmp_path / "run")
     assert (story.played, story.planned, story.state) == (2, 3, "unfinished")
     assert "2 of 3 rounds so far" in story.sentence
+
+
+@pytest.mark.parametrize("content", [b"no zlib", zlib.compress(b'[["ada"]'), zlib.compress(b"[[0],[1]]\n12")])
+def test_a_frame_of_weights_that_is_not_of_ours_leaves_the_rest(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path, [record(1, NAMES, weights_entropy=1.0)], NAMES)
+    head = struct.pack("<III", len(content), zlib.crc32(content, 1), 1)
+    (tmp_path / "mixing.bin").write_bytes(head + content)
+    story = told(tmp_path)
+    assert story.course is not None
+    assert story.course.mixing is None
+    assert "Mixing weights of 1 round cannot be read from mixing.bin." in story.thinned
+    with pytest.raises(InputError, match=r"mixing.bin cannot be read"):
+        _ = read(tmp_path).mixings
 
 
 def test_nothing_finite_anywhere(tmp_path: Path) -> None:

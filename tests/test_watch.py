@@ -246,6 +246,17 @@ def test_a_port_that_is_taken_is_told_in_a_line(
     assert err == f"fedcap: cannot listen on port {port}: Address already in use; give another --port\n"
 
 
+def test_what_does_not_go_with_what_is_there_is_told_and_not_awaited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fedcap.Experiment(**SMALL).run(out=tmp_path / "run")
+    code, _, err = call(capsys, "watch", tmp_path / "run", "--local", tmp_path / "run")
+    assert code == 2
+    assert "is no run of clients alone" in err
+    with Watch(tmp_path / "run", tell=lambda path: story_for(path, path)) as watch:
+        assert "is no run of clients alone" in str(story(watch)["sentence"])
+
+
 def test_a_file_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     code, _, err = call(capsys, "watch", tmp_path / "file")

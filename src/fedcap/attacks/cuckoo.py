@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedcap.attacks.base import Attack, View, registry
 from fedcap.attacks.scene import Scene, aim, longest, noise, unit, victims
+from fedcap.registry import InputError
 
 
 @registry.register("cuckoo")
@@ -40,6 +41,10 @@ class Cuckoo(Attack):
     """The share of independent noise in the harmful part."""
     blind: bool = False
     """Whether attackers know only what their own clients see."""
+
+    def __post_init__(self) -> None:
+        if self.blind and self.length == "longest":
+            raise InputError("a blind cuckoo cannot try lengths on the server: leave length or blind out")
 
     def craft(self, view: View) -> Tensor:
         """Return each attacker's row; of those asked for a request, the honest one."""

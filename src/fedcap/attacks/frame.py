@@ -2,7 +2,7 @@
 
 `drag` sends, M times, a row as long as passes, opposite to where the honest rows lie: what is measured from
 the mean of all rows then finds the honest far out. `copy` sends an honest client's row under other names, so
-that a test for equal rows hits its owner; the victim changes from round to round, or stays.
+that a test for equal rows hits its owner. The victim is the first honest participant, or takes turns.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class Frame(Attack):
     """With `copy`: whether each round has another victim."""
 
     def craft(self, view: View) -> Tensor:
-        """Return one row for all attackers; of those asked for a request, the honest one."""
+        """Return what makes the server see one row M times; of those asked for a request, honest rows."""
         if view.request:
             return view.updates[view.malicious]
         aimed = victims(view)
-        if self.how == "copy":
-            return view.updates[aimed[(view.round if self.rotate else 0) % len(aimed)]]
         scene = Scene.of(view)
+        if self.how == "copy":
+            victim = aimed[(view.round if self.rotate else 0) % len(aimed)]
+            return view.updates[victim] + (scene.received[victim] - scene.received[view.malicious])
         honest = scene.rows[aimed]
         away = -unit(honest.mean(dim=0)).expand(int(view.malicious.sum()), -1)
         usual = float(honest.norm(dim=1).median())

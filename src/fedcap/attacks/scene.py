@@ -1,7 +1,8 @@
 """The round as a server that knows all models sees it, for attackers who aim at what it compares.
 
 A client's row, seen from the server's global model w, is what it received, plus the update it sent, minus w:
-FedCAP's calibrated update. An attacker who knows what everybody received can choose its row there.
+FedCAP's calibrated update. An attacker who knows what everybody received can choose its row there. A server
+without a global model compares updates as they were sent.
 """
 
 from __future__ import annotations
@@ -20,26 +21,25 @@ RowsAt = Callable[[float], Tensor]
 
 @dataclass(frozen=True)
 class Scene:
-    """What everybody received and the point it is seen from; without a server, both are zero."""
+    """What everybody received and the point it is seen from; zeros where updates are compared as sent."""
 
     view: View
     received: Tensor
     """N×D, or zeros: the model each received, the mean if it received several."""
     reference: Tensor
-    """D: the server's global model, or the mean of what was received."""
+    """D: the server's global model; for the blind, the mean of what malicious clients received."""
 
     @classmethod
     def of(cls, view: View, blind: bool = False) -> Scene:
         """Look at a round; the blind see what malicious clients receive, and nothing of the server."""
-        if view.look_at_received is None:
+        server = None if blind else view.server.reference
+        if view.look_at_received is None or (server is None and not blind):
             return cls(view, torch.zeros_like(view.updates), torch.zeros_like(view.updates[0]))
         received = torch.stack([_one(view.received(row)) for row in range(len(view.updates))]).to(
             view.updates
         )
-        if blind:
-            return cls(view, received, received[view.malicious].mean(dim=0))
-        reference = view.server.reference
-        return cls(view, received, received.mean(dim=0) if reference is None else reference.to(received))
+        reference = received[view.malicious].mean(dim=0) if server is None else server.to(received)
+        return cls(view, received, reference)
 
     @property
     def rows(self) -> Tensor:
@@ -67,8 +67,9 @@ def aim(view: View) -> Tensor:
 
 
 def noise(view: View, rows: int) -> Tensor:
-    """Return independent random directions of length 1, one per row."""
-    drawn = torch.randn(rows, view.updates.shape[1], generator=view.generator)
+    """Return independent random directions of length 1, one per row; without a generator, always the same."""
+    generator = view.generator or torch.Generator().manual_seed(0)
+    drawn = torch.randn(rows, view.updates.shape[1], generator=generator)
     return unit(drawn).to(view.updates)
 
 
@@ -88,8 +89,8 @@ def harm(view: View, before: Foresight, after: Foresight) -> float:
 def longest(view: View, rows_at: RowsAt, start: float, most: float = 64.0, steps: int = 6) -> float:
     """Return the largest size, in multiples of `start`, at which the server accuses no malicious client.
 
-    Sizes are doubled while they pass, up to `most`, and then halved in. It is 0 if not even `start` passes
-    at a small fraction.
+    Sizes are doubled while they pass, up to `most`; then the interval is halved, `steps` times. It is 0 if
+    not even a small fraction of `start` passes.
     """
     bad = view.malicious.cpu()
 

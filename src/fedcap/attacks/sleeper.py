@@ -1,17 +1,19 @@
 """Sleepers: honest until late, or in most rounds, to be trusted by whatever counts over rounds.
 
 A defence that remembers (strikes, scores that fade) must neither forgive them nor need long to wake up.
+Poisoned data and malformed messages cannot be had in some rounds alone: such attacks are refused.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
 
-from fedcap.attacks.base import Crafted, View, registry
-from fedcap.attacks.wrapper import AttackChoice, AttackWrapper, inner_rows
+from fedcap.attacks.base import Attack, Crafted, View, registry
+from fedcap.attacks.wrapper import AttackChoice, AttackWrapper, build_inner, inner_rows
 
 
 @registry.register("sleeper")
@@ -25,6 +27,11 @@ class Sleeper(AttackWrapper):
     """The first round in which it attacks."""
     every: Annotated[int, Field(ge=1)] = 1
     """It attacks in each so-manieth round from then on, and is honest in between."""
+
+    @cached_property
+    def inner(self) -> Attack:
+        """The attack to wake up to."""
+        return build_inner(self.attack, rows_alone=True)
 
     def craft(self, view: View) -> Crafted:
         """Return the inner attack's rows, or honest ones while it sleeps."""

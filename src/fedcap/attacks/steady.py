@@ -1,7 +1,8 @@
 """Steady drift: one fixed sign vector all run long, sized by what comes of it.
 
-Each step is small enough to pass; what counts is that all of them point one way. The attackers need to know
-nothing but the models they receive: if these move along their vector, they push harder, else they hold back.
+A step is at first no longer than an honest one; what counts is that all of them point one way. The attackers
+need to know nothing but their own updates and the models they receive: if these move along their vector, they
+push harder, else they hold back.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 """Stealth: the most harmful rows that pass, found by trying them on the server itself.
 
-Each attacker starts from its own honest update, which is nobody's copy, and adds as much of a harmful
-direction as the server's detectors let pass; how much is found by bisection on the real pipeline. Of a family
-of directions (against the victims' mean update, its sign, their deviation) the one is sent that throws the
-victims' next models back the farthest.
+Each attacker starts from its own honest row as the server sees it, which is nobody's copy, cut to the length
+of the median victim's: earlier harm has moved the model that it was sent. To this it adds as much of a
+harmful direction as the server's detectors let pass; how much is found by bisection on the real pipeline. Of
+a family of directions (against the victims' mean update, its sign, their deviation) the one is sent that
+throws the victims' next models back the farthest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from fedcap.attacks.base import Attack, View, registry
-from fedcap.attacks.scene import aim, harm, longest, unit, victims
+from fedcap.attacks.scene import RowsAt, Scene, aim, harm, longest, unit, victims
 
 
 @registry.register("stealth")
@@ -24,16 +24,18 @@ class Stealth(Attack):
     """The most harm that passes the server's detectors, by bisection over a family of directions."""
 
     def craft(self, view: View) -> Tensor:
-        """Return the best rows found; honest ones, if nothing harmful passes or a request is asked for."""
-        own = view.updates[view.malicious]
+        """Return the best rows found, or those it starts from; of those asked for a request, honest ones."""
         if view.request:
-            return own
-        usual = float(view.updates[victims(view)].norm(dim=1).median())
+            return view.updates[view.malicious]
+        scene = Scene.of(view)
+        usual = scene.rows[victims(view)].norm(dim=1).median()
+        own = scene.rows[view.malicious]
+        own = own * (usual / own.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp_max(1)
         before = view.foresee(view.updates)
-        best, most = own, 0.0
+        best, most = scene.updates(own), 0.0
         for way in _ways(view):
-            at = partial(_moved, own, way)
-            rows = at(longest(view, at, usual, most=8.0, steps=5))
+            rows_at = _along(scene, own, way)
+            rows = rows_at(longest(view, rows_at, float(usual), most=8.0, steps=5))
             done = harm(view, before, view.foresee(view.with_malicious(rows)))
             if done > most:
                 best, most = rows, done
@@ -47,5 +49,5 @@ def _ways(view: View) -> list[Tensor]:
     return [-unit(mean), -unit(mean.sign()), -unit(spread)]
 
 
-def _moved(own: Tensor, way: Tensor, size: float) -> Tensor:
-    return own + size * way
+def _along(scene: Scene, own: Tensor, way: Tensor) -> RowsAt:
+    return lambda size: scene.updates(own + size * way)

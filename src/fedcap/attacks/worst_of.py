@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedcap.attacks.base import Attack, Crafted, View, registry
 from fedcap.attacks.scene import aim, harm
-from fedcap.attacks.wrapper import AttackChoice, inner_rows
+from fedcap.attacks.wrapper import AttackChoice, build_inner, inner_rows
 
 
 @registry.register("worst-of")
@@ -35,7 +35,10 @@ class WorstOf(Attack):
     @cached_property
     def candidates(self) -> Mapping[str, Attack]:
         """The family, by numbers that keep the memories of equal attacks apart."""
-        return {f"attack{number}": registry.build(choice) for number, choice in enumerate(self.family)}
+        return {
+            f"attack{number}": build_inner(choice, rows_alone=True)
+            for number, choice in enumerate(self.family)
+        }
 
     def settings(self) -> dict[str, Any]:
         """Return all options as plain values, the attacks' too."""

@@ -11,11 +11,14 @@ from pydantic import InstanceOf
 from torch import Tensor
 
 from fedcap.attacks.base import Attack, Crafted, View, registry
+from fedcap.registry import InputError
 from fedcap.samples import Samples
 from fedcap.state import owned, under
 
 AttackChoice = str | dict[str, Any] | InstanceOf[Attack] | InstanceOf[type[Any]]
 """An attack's name, a table of its name and options, an object, or a class."""
+BEYOND_ROWS = ("poison", "poison_labels", "wire")
+"""What an attack overrides to change more than rows."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class AttackWrapper(Attack):
     @cached_property
     def inner(self) -> Attack:
         """The inner attack."""
-        return registry.build(self.attack)
+        return build_inner(self.attack)
 
     def settings(self) -> dict[str, Any]:
         """Return all options as plain values, the inner attack's too."""
@@ -45,6 +48,24 @@ class AttackWrapper(Attack):
     def wire(self, row: Tensor) -> object:
         """Return what the inner attack transmits."""
         return self.inner.wire(row)
+
+
+def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
+    """Build an attack that is part of another one; refuse what would be lost there.
+
+    With `rows_alone` it must be one that changes nothing but rows: those can be sent in some rounds alone.
+    """
+    inner = registry.build(choice)
+    name = registry.named(choice)[0]
+    if inner.claim is not None:
+        raise InputError(f"{name} within another attack cannot claim samples: set claim on the outer one")
+    innermost = inner
+    while isinstance(innermost, AttackWrapper):
+        innermost = innermost.inner
+    beyond = (getattr(type(innermost), part) is not getattr(Attack, part) for part in BEYOND_ROWS)
+    if rows_alone and any(beyond):
+        raise InputError(f"{name} cannot be switched on and off by rounds: choose an attack on updates")
+    return inner
 
 
 def inner_rows(attack: Attack, view: View, name: str = "inner") -> Crafted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,11 +37,15 @@ def watch(
     and nothing else.
     """
     from fedcap.cli.stories import story_for
+    from fedcap.report.story import NothingThere
     from fedcap.report.watch import Watch
 
     if directory.exists() and not directory.is_dir():
         raise InputError(f"{directory} is a file: give the directory of a run, a grid or a federation")
     memo: Memo = {}  # of a grid, the runs that have not changed are not read again
+    if local is not None:
+        with suppress(NothingThere):  # if it does not go with what is there, that is told at once
+            story_for(directory, local, memo)
     with until_stopped() as stop, Watch(directory, port, lambda path: story_for(path, local, memo)) as served:
         if as_json:
             typer.echo(json.dumps({"address": served.address, "directory": str(directory)}))

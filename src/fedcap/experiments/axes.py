@@ -88,13 +88,3 @@ def _ranges(text: str) -> Iterator[int]:
         if found is None or (found[2] and int(found[2]) < int(found[1])):
             raise InputError(f"seeds are whole numbers from 0, such as 0-4,7 (got {part!r})")
         yield from range(int(found[1]), int(found[2] or found[1]) + 1)
-
-
-def flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the axes of a table, `{"training": {"lr": [0.1, 0.05]}}`, as `training.lr` and its values."""
-    for key, value in table.items():
-        name = f"{above}{key}"
-        if isinstance(value, Mapping) and PLURALS.get(name) is None:
-            yield from flattened(value, f"{name}.")
-        else:
-            yield name, value

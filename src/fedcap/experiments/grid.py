@@ -11,14 +11,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedcap.experiments.axes import PLURALS, Axis, flattened
+from fedcap.experiments.axes import PLURALS, Axis
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.comparison import Comparison
 from fedcap.experiments.engines.base import Engine, Quiet, Watcher
 from fedcap.experiments.engines.local import LocalEngine
 from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
-from fedcap.records import overlay, read_toml
+from fedcap.records import flattened, overlay, read_toml
 from fedcap.registry import GIVEN, InputError, nearest
 from fedcap.simulation import Experiment, choosing
 
@@ -48,7 +48,9 @@ class Grid:
         those that take them.
         """
         usual = {"datasets": datasets, "methods": methods, "rules": rules, "attacks": attacks, "seeds": seeds}
-        given = dict(flattened(axes or {})) | {name: each for name, each in usual.items() if each is not None}
+        given = dict(flattened(axes or {}, PLURALS)) | {
+            name: each for name, each in usual.items() if each is not None
+        }
         named = ((PLURALS.get(name, name), values) for name, values in given.items())
         self._axes = {setting: Axis.of(setting, values) for setting, values in named}
         things = {name: settings.pop(name) for name in THINGS if settings.get(name) is not None}
@@ -70,8 +72,9 @@ class Grid:
             raise InputError(f"{path}: axes should be a table, [axes], of lists")
         for name in PLURALS.keys() & found.keys():
             raise InputError(f"{path}: {name} is an axis: write it under [axes]")
-        fixed = dict(flattened(settings)).keys()
-        varied = {name: values for name, values in flattened(there) if PLURALS.get(name, name) not in fixed}
+        fixed = dict(flattened(settings, PLURALS)).keys()
+        given = flattened(there, PLURALS)
+        varied = {name: values for name, values in given if PLURALS.get(name, name) not in fixed}
         return cls(axes={**varied, **axes}, **overlay(found, settings))
 
     def cells(self) -> list[Cell]:

@@ -46,13 +46,17 @@ class Plan:
 
 
 def made_ready(cells: Sequence[Cell], store: CellStore, retry: bool = False) -> Plan:
-    """Create the store's folders and look the cells up; with `retry`, those that failed are left again."""
+    """Create the store's folders, look the cells up, and write down there which of them are left.
+
+    With `retry`, those that failed are left again.
+    """
     _ = [cell.name for cell in cells]  # data that are missing are told before there is a folder
     store.open()
     plan = Plan.of(cells, store)
-    if not retry or not plan.failed:
-        return plan
-    for cell in plan.runs:
-        if cell.name in plan.failed:
-            store.forget(cell)
-    return Plan.of(cells, store)
+    if retry and plan.failed:
+        for cell in plan.runs:
+            if cell.name in plan.failed:
+                store.forget(cell)
+        plan = Plan.of(cells, store)
+    store.plan(plan.left)
+    return plan

@@ -8,9 +8,10 @@ common share them.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 from fedcap.experiments.cells import Cell
 from fedcap.files import write_aside
 from fedcap.records import CHECKPOINT, RESULT, Outcome, read
-from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome
+from fedcap.records.cells import CELLS, FAILED, OUTCOME, PLANNED, Failure, read_failure, read_outcome
 from fedcap.registry import InputError
 from fedcap.simulation import COMPUTES
 
@@ -43,6 +44,10 @@ class CellStore:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise InputError(f"cannot write to {self.root}: {error.strerror}; give another --out") from None
+
+    def plan(self, cells: Sequence[Cell]) -> None:
+        """Write down which cells are to be played, so that whoever watches knows how many are to come."""
+        write_aside(self.root / PLANNED, json.dumps([cell.name for cell in cells]))
 
     def directory(self, cell: Cell) -> Path:
         """Return where a cell's run is kept."""

@@ -41,6 +41,7 @@ from fedcap.records.settings import (
     Named,
     Settings,
     digest,
+    flattened,
     overlay,
 )
 from fedcap.records.tables import Table, clients_table, markdown, summary_table
@@ -90,6 +91,7 @@ __all__ = [
     "clients_table",
     "digest",
     "finite",
+    "flattened",
     "markdown",
     "mass_removal",
     "nobody_left",

@@ -2,6 +2,7 @@
 
 root/cells/<name>/          a run's directory, with its outcome.json once it has finished
 root/failed/<name>.json     why a run failed; beside it, a run that was damaged and played anew
+root/planned.json           the names of the runs that the last grid there set out to play
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedcap.records.outcome import Outcome
 from fedcap.registry import InputError
 
-CELLS, FAILED, OUTCOME = "cells", "failed", "outcome.json"
+CELLS, FAILED, OUTCOME, PLANNED = "cells", "failed", "outcome.json", "planned.json"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Failure:
 
 
 _FAILURE: TypeAdapter[Failure] = TypeAdapter(Failure)
+_NAMES: TypeAdapter[frozenset[str]] = TypeAdapter(frozenset[str])
 
 
 def read_failure(path: Path) -> Failure | None:
@@ -48,6 +50,14 @@ def read_failure(path: Path) -> Failure | None:
         return None
     except ValidationError:
         return Failure(path.stem, {}, f"{path} is damaged and does not say why", anew=True)
+
+
+def read_planned(root: Path) -> frozenset[str]:
+    """Read the names of the runs that the last grid set out to play; none if that is not known."""
+    try:
+        return _NAMES.validate_json((root / PLANNED).read_bytes())
+    except (OSError, ValidationError):
+        return frozenset()
 
 
 def read_outcome(path: Path) -> Outcome | None:

@@ -127,7 +127,8 @@ class RunDirectory:
     def mixings(self, rounds: Collection[int] | None = None) -> list[Mixing]:
         """Read the weights that models were mixed with: of the rounds that have a line, or of these."""
         wanted = range(1, len(self.lines()) + 1) if rounds is None else rounds
-        return [Mixing.from_frame(frame) for at, frame in read_frames(self.path / MIXING) if at in wanted]
+        frames = [frame for at, frame in read_frames(self.path / MIXING) if at in wanted]
+        return self._parsed(MIXING, lambda: [Mixing.from_frame(frame) for frame in frames])
 
     def _start(self) -> str:
         """Return what the first line's checksum follows: what the run is."""

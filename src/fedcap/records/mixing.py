@@ -57,12 +57,15 @@ class Mixing:
 
     @classmethod
     def from_frame(cls, frame: bytes) -> Mixing:
-        """Read a whole frame back."""
+        """Read a whole frame back; one that is not of ours is a `ValueError` or a `TypeError`."""
         import numpy as np
 
         _, _, number = _HEAD.unpack_from(frame)
-        names, _, rest = zlib.decompress(frame[_HEAD.size :]).partition(b"\n")
-        receivers, contributors = json.loads(names)
+        try:
+            names, _, rest = zlib.decompress(frame[_HEAD.size :]).partition(b"\n")
+        except zlib.error as error:
+            raise ValueError(str(error)) from None
+        receivers, contributors = ([str(name) for name in line] for line in json.loads(names))
         rows, columns = len(receivers), len(contributors)
         largest = np.frombuffer(rest, "<f4", rows)
         codes = np.frombuffer(rest, np.uint8, rows * columns, offset=largest.nbytes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,21 @@ class Named(BaseModel):
     def options(self) -> dict[str, Any]:
         """What was given besides the name."""
         return dict(self.model_extra or {})
+
+
+def flattened(
+    table: Mapping[str, Any], whole: Collection[str] = (), above: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Yield nested settings, `{"training": {"lr": 0.1}}`, as names with dots, `training.lr`, and values.
+
+    Tables called by a name in `whole` are left whole.
+    """
+    for key, value in table.items():
+        name = f"{above}{key}"
+        if isinstance(value, Mapping) and name not in whole:
+            yield from flattened(value, whole, f"{name}.")
+        else:
+            yield name, value
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The one style of all pictures.
 
 Colours are those of Okabe and Ito, which colour-blind people tell apart. What differs in colour differs in
-its line, marker or hatch besides.
+its line, marker, hatch or place besides.
 """
 
 from __future__ import annotations

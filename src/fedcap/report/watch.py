@@ -17,13 +17,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
 from fedcap.registry import InputError
 from fedcap.report.page import page
-from fedcap.report.story import Story, packed, story_of
+from fedcap.report.story import NothingThere, Story, packed, story_of
 
 LOOPBACK = "127.0.0.1"
 STORY = "story.json"
@@ -66,8 +67,10 @@ class Latest:
     def _told(self) -> str:
         try:
             return packed(self._tell(self._directory))
-        except InputError:
+        except NothingThere:
             return packed(waiting(self._directory))
+        except InputError as error:  # what the story is to be told with does not go with it
+            return packed(replace(waiting(self._directory), sentence=f"{error}."))
         except Exception as error:  # the directory may be in the middle of anything; soon it is not
             LOG.warning("the story could not be told: %s: %s", type(error).__name__, error)
             self._stamp = None

@@ -27,22 +27,25 @@ class Csv(Tracker):
     """Whether each client's accuracies and scores have columns too."""
     _path: Path = field(default=Path(FILE), init=False)
     _rows: list[Row] = field(default_factory=list, init=False)
+    _columns: dict[str, None] = field(default_factory=dict, init=False)
 
     def start(self, run: Tracked) -> None:
         """Write the lines of the rounds that were played before."""
         self._path = run.folder("csv") / FILE
         self._rows = [self._row(record) for record in run.history]
+        self._columns = dict.fromkeys(columns_of(self._rows))
         self._path.unlink(missing_ok=True)
         if self._rows:
             write_csv(self._rows, self._path)
 
     def log(self, record: RoundRecord) -> None:
         """Add the round's line; if it has a column that no line had before, write all lines anew."""
-        before = columns_of(self._rows)
-        self._rows.append(self._row(record))
-        if columns_of(self._rows) == before:
+        row, known = self._row(record), len(self._columns)
+        self._rows.append(row)
+        self._columns |= dict.fromkeys(row)
+        if len(self._columns) == known:
             with open(self._path, "a", encoding="utf-8", newline="") as file:
-                file.write(_line(self._rows[-1], before))
+                file.write(_line(row, list(self._columns)))
         else:
             write_csv(self._rows, self._path)
 

@@ -11,13 +11,13 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedcap.files import write_aside
-from fedcap.records import FREE_TO_CHANGE, Result, RoundRecord
+from fedcap.records import FREE_TO_CHANGE, Result, RoundRecord, flattened
 from fedcap.trackers.base import Tracked, Tracker, figures, needs, registry
 
 FILE = "mlflow.json"
@@ -81,7 +81,7 @@ class MLflow(Tracker):
         place = there.experiment_id if there else client.create_experiment(self.experiment)
         begun = client.create_run(place, run_name=run.name).info.run_id
         fixed = {key: value for key, value in run.settings.items() if key not in (*FREE_TO_CHANGE, "rounds")}
-        client.log_batch(begun, params=[Param(_key(name), str(value)) for name, value in _flat(fixed)])
+        client.log_batch(begun, params=[Param(_key(name), str(value)) for name, value in flattened(fixed)])
         if where is not None:
             write_aside(where, json.dumps({"run": begun, "store": client.tracking_uri}) + "\n")
         return str(begun)
@@ -106,14 +106,6 @@ class MLflow(Tracker):
         metrics.sort(key=lambda metric: metric.key == ALWAYS)  # last: it tells that the round is complete
         for first in range(0, len(metrics), BATCH):
             self._client.log_batch(self._run, metrics=metrics[first : first + BATCH])
-
-
-def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{place}{key}.")
-        else:
-            yield f"{place}{key}", value
 
 
 def _key(name: str) -> str:

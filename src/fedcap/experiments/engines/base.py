@@ -6,6 +6,7 @@ import errno
 import logging
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -54,15 +55,15 @@ class Quiet:
         logging.getLogger("fedcap").warning("%s failed: %s", cell, why)
 
 
-class Teller(logging.Handler):
+class Teller(logging.Handler, ABC):
     """A watcher in the process that plays a cell: passes on how far it is, and what is to be said."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
 
+    @abstractmethod
     def tell(self, event: str, *facts: Any) -> None:
         """Pass on an event, to whoever has the grid."""
-        raise NotImplementedError
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass on what is to be said to the user."""

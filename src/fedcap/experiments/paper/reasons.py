@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from fedcap.experiments.paper.show import Compared
 
+OF_NANS = (10.95, 37.36, 2.87)
+"""What a model of NaNs scores in the paper's tables, on CIFAR-10, WISDM and EMNIST."""
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -30,6 +33,16 @@ def _higher(compared: Compared) -> bool:
     return (compared.difference or 0) > 0
 
 
+def _never_too_long(compared: Compared) -> bool:
+    """Whether attackers were missed, and their calibrated updates, by the median, were never over T_norm."""
+    return compared.entry.read in ("dacc", "fnr") and all(
+        run.fnr == 100
+        and run.norms is not None
+        and max(norm or 0.0 for norm in run.norms.malicious) <= run.settings["method"]["t_norm"]
+        for run in compared.runs.values()
+    )
+
+
 REASONS = (
     Reason(
         "Ours diverged. A model of NaNs answers class 0 to everything and scores that class's share among the"
@@ -41,6 +54,11 @@ REASONS = (
         " length of the root's. Here all of it is, as FLTrust's paper defines, and its step stays short.",
         "FLTrust",
         holds=_higher,
+    ),
+    Reason(
+        "The published figure is what a model of NaNs scores, which answers class 0 to everything. Ours"
+        " stayed finite.",
+        holds=lambda compared: compared.entry.published in OF_NANS and _higher(compared),
     ),
     Reason(
         "In the runs behind the published figures the buckets are the same in every round, and the inner rule"
@@ -58,6 +76,14 @@ REASONS = (
         attacks=("sign-flipping",),
         holds=lambda compared: compared.entry.dataset == "emnist" and compared.entry.read == "fnr",
     ),
+    Reason(
+        "Seen from the global model, the attackers' updates are here in no round longer than T_norm, as the"
+        " recorded lengths show, so the paper's test sees nothing in them. Why they grew longer in the"
+        " published runs is not known; they do no more harm for it.",
+        "FedCAP",
+        holds=_never_too_long,
+    ),
+    Reason("Ours is the higher of the two.", "FedCAP", holds=_higher),
     Reason(
         "The attack is searched to its exact maximum here; in the runs behind the published figures the"
         " search stops at a coarse step, some per cent short of it.",

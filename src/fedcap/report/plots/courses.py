@@ -111,7 +111,9 @@ def mixing(course: Course, path: Path, rounds: Sequence[int] | None = None) -> l
         _name_rows(axes, course.clients, drawn.rows)
     figure.axes[0].set_ylabel("whose model")
     hostile = any(course.clients[at].role == "attacker" for row in drawn.rows for at in row)
-    figure.supxlabel(f"is mixed from whose{' (▲ attackers)' * hostile}", fontsize=10)
+    absent = any(np.isnan(one).any() for one in maps)
+    marks = "; ".join(["▲ attackers"] * hostile + ["grey: not in that round"] * absent)
+    figure.supxlabel(f"is mixed from whose{f' ({marks})' if marks else ''}", fontsize=10)
     figure.colorbar(image, ax=figure.axes, shrink=0.8, label="weight").outline.set_visible(False)
     return save(figure, path)
 

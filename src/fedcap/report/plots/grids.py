@@ -49,15 +49,17 @@ def _each(grid: Map, path: Path, draw: Callable[[Panel, Path], list[Path]]) -> l
 
 def _map(panel: Panel, path: Path) -> list[Path]:
     values = [[_mean(field) for field in line] for line in panel.fields]
-    marks = [
-        ["†" * bool(field.diverged) + "‡" * bool(field.stopped) for field in line] for line in panel.fields
-    ]
+    marks = [[_mark(field) for field in line] for line in panel.fields]
     title = f"{panel.title}: accuracy, %"
     return charts.draw_map(panel.methods, panel.attacks, values, path, title, marks)
 
 
 def _mean(field: Field | None) -> charts.Mean | None:
     return None if field is None or field.mean is None else (field.mean, field.half_width)
+
+
+def _mark(field: Field | None) -> str:
+    return "" if field is None else "†" * bool(field.diverged) + "‡" * bool(field.stopped)
 
 
 def _worst(panel: Panel, path: Path) -> list[Path]:
@@ -67,7 +69,8 @@ def _worst(panel: Panel, path: Path) -> list[Path]:
     labels = [f"{method}\n{name}" for method, name in zip(panel.methods, names, strict=True)]
     series = {"no attack": [_mean(field) for field in calm], "worst attack": [_mean(field) for field in hurt]}
     kept = {name: means for name, means in series.items() if any(means)}
-    return charts.draw_bars(labels, kept, path, title=panel.title)
+    marks = {"no attack": list(map(_mark, calm)), "worst attack": list(map(_mark, hurt))}
+    return charts.draw_bars(labels, kept, path, title=panel.title, marks=marks)
 
 
 def _curves(panel: Panel, cells: Sequence[Story], path: Path) -> list[Path]:

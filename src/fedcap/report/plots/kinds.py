@@ -70,7 +70,9 @@ def _of_run(course: Course) -> Iterator[Kind]:
 
 
 def _of_grid(grid: Map) -> Iterator[Kind]:
-    yield Kind("map", "methods × attacks, with intervals", grids.draw_map, grid)
+    yield Kind("map", "methods × attacks, with intervals († diverged, ‡ stopped early)", grids.draw_map, grid)
     if any(cell.course is not None and cell.course.accuracy for cell in grid.cells):
         yield Kind("curves", "accuracy per round of each method, under each attack", grids.curves, grid)
-    yield Kind("worst", "each method without attack, and under its worst one", grids.worst, grid)
+    yield Kind(
+        "worst", "each method without attack, and under its worst one (marks as in map)", grids.worst, grid
+    )

@@ -5,11 +5,12 @@ from fedcap.report.story.grid import Memo
 from fedcap.report.story.packing import packed, unpacked
 from fedcap.report.story.paper import Paper, Said
 from fedcap.report.story.story import Check, Story
-from fedcap.report.story.telling import story_of
+from fedcap.report.story.telling import NothingThere, story_of
 
 __all__ = [
     "Check",
     "Memo",
+    "NothingThere",
     "Paper",
     "Said",
     "Standing",

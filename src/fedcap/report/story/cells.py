@@ -25,9 +25,10 @@ from fedcap.records import (
     Provenance,
     RunDirectory,
     Settings,
+    flattened,
     read,
 )
-from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome
+from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome, read_planned
 from fedcap.registry import InputError
 from fedcap.report.story.paper import Paper, Said
 
@@ -78,6 +79,8 @@ class Folder:
     cells: Sequence[Cell]
     failures: Sequence[Failure]
     troubles: Sequence[str]
+    to_come: int = 0
+    """How many runs are planned, of which there is nothing yet."""
 
 
 def is_grid(path: Path) -> bool:
@@ -108,8 +111,10 @@ def read_cells(path: Path, paper: Paper) -> Folder:
         except (InputError, ValidationError) as error:
             troubles.append(f"{file.name} is left out: {str(error).splitlines()[0]}")
     failures = [read_failure(found) for found in sorted((path / FAILED).glob("*.json"))]
+    failed = [failure for failure in failures if failure is not None]
     placed = _placed([replace(cell, said=paper(_plain(cell.settings))) for cell in cells])
-    return Folder(placed, [failure for failure in failures if failure is not None], troubles)
+    begun = {cell.path.name for cell in cells if cell.path} | {failure.name for failure in failed}
+    return Folder(placed, failed, troubles, len(read_planned(path) - begun))
 
 
 def _cell(path: Path) -> Cell:
@@ -201,15 +206,8 @@ def _others(cell: Cell) -> dict[str, Any]:
     """Return the settings that are neither the method's nor the attack's, by names with dots."""
     plain = _plain(cell.settings)
     apart = {"method", "attack"} | ({"malicious"} if cell.settings.attack.name == NO_ATTACK else set())
-    flat = _flat({key: value for key, value in plain.items() if key not in apart})
-    return {key: _spelled(value) for key, value in flat.items() if key not in APART}
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+    flat = flattened({key: value for key, value in plain.items() if key not in apart})
+    return {key: _spelled(value) for key, value in flat if key not in APART}
 
 
 def _varying(tables: Iterable[Mapping[str, Any]]) -> set[str]:

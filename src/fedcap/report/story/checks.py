@@ -15,7 +15,7 @@ from fedcap.report.story.thinning import MOST_WORDS
 from fedcap.words import duration, plural
 
 FAR_BEHIND = 20.0
-"""By how many points the worst client may lie below all together."""
+"""By how many points the worst client may lie below all together; and not by half of what they reach."""
 WORSE_OFF = 0.5
 """By how many points a client may lie below what it reaches alone: a sample or two of its test part."""
 HARDLY = 0.98
@@ -31,15 +31,9 @@ def headlines(held: Held, clients: Sequence[Client]) -> list[Headline]:
     honest = [client for client in clients if client.role != "attacker"]
     who = "the sites that told theirs" if held.federated else "the honest clients"
     if held.evaluated and accuracy is not None:
-        shared = "nothing is shared" if accuracy.shared is None else f"shared {accuracy.shared:.1f}"
-        found.append(
-            Headline(
-                f"{accuracy.best:.1f} %",
-                "accuracy",
-                f"Over all test samples of {who} in round {held.evaluated.round}, with the better of two"
-                f" models: {shared}, personal {accuracy.personal:.1f}.",
-            )
-        )
+        over = f"Over all test samples of {who} in round {held.evaluated.round}"
+        read = readings(accuracy.shared, accuracy.personal)
+        found.append(Headline(f"{accuracy.best:.1f} %", "accuracy", f"{over}, {read}."))
         if accuracy.clients:
             found.append(
                 Headline(
@@ -65,12 +59,22 @@ def headlines(held: Held, clients: Sequence[Client]) -> list[Headline]:
         sent = sum(record.bytes for record in held.rounds) / len(held.rounds)
         found.append(
             Headline(
-                duration(seconds),
-                "time",
-                f"For {plural(len(held.rounds), 'round')}; {sent / 1e6:.3g} MB a round went over the wire.",
+                duration(seconds), "time", f"For {plural(len(held.rounds), 'round')}; {over_the_wire(sent)}."
             )
         )
     return found
+
+
+def readings(shared: float | None, personal: float) -> str:
+    """Return with which models an accuracy was measured."""
+    if shared is None:
+        return "each client with a model of its own: nothing is shared"
+    return f"with the better of two models: shared {shared:.1f}, personal {personal:.1f}"
+
+
+def over_the_wire(sent: float) -> str:
+    """Return how many bytes went to and from the clients in a round."""
+    return f"{sent / 1e6:.3g} MB a round went over the wire" if sent else "nothing went over the wire"
 
 
 def _removed(held: Held) -> list[Headline]:
@@ -223,7 +227,8 @@ def _worst(held: Held, clients: Sequence[Client]) -> Check:
     behind = accuracy.best - accuracy.worst_client
     words = f"{accuracy.worst_client:.1f} %, {behind:.1f} points below all together"
     alone = "; nobody is worse off than alone" if gains else ""
-    return Check("warn" if behind > FAR_BEHIND and not gains else "ok", name, f"{words}{alone}.")
+    far = behind > min(FAR_BEHIND, accuracy.best / 2)
+    return Check("warn" if far and not gains else "ok", name, f"{words}{alone}.")
 
 
 def _notes(held: Held) -> list[Check]:

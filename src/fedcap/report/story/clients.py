@@ -38,8 +38,6 @@ def client_rows(held: Held, local: Local | None, standings: Standings, thin: Thi
     for client in held.clients:
         own, out, standing = tested.get(client), held.removed.get(client), standings.get(client)
         shared, personal = (own.shared, own.personal) if own else (None, None)
-        best = max((value for value in (shared, personal) if value is not None), default=None)
-        gain = best - alone[client] if best is not None and client in alone else None
         state = "removed" if out else "suspected" if client in suspected else "kept"
         state = standing.state if standing else state
         reason = out.reason if out else str(suspected[client]) if client in suspected else ""
@@ -51,7 +49,7 @@ def client_rows(held: Held, local: Local | None, standings: Standings, thin: Thi
                 shared=shared,
                 personal=personal,
                 local=alone.get(client),
-                gain=gain,
+                gain=gain_over(alone.get(client), shared, personal),
                 share=100 * shares[client] if client in shares else None,
                 rounds=took_part[client],
                 refused=refused[client],
@@ -61,6 +59,15 @@ def client_rows(held: Held, local: Local | None, standings: Standings, thin: Thi
             )
         )
     return rows
+
+
+def gain_over(alone: float | None, shared: float | None, personal: float | None) -> float | None:
+    """Return the better of two accuracies less a third, where known.
+
+    It is rounded: outcomes keep two digits, and what is equal but for that is neither a gain nor a loss.
+    """
+    best = max((value for value in (shared, personal) if value is not None), default=None)
+    return None if best is None or alone is None else round(best - alone, 1) + 0.0
 
 
 def last_shares(held: Held) -> Mapping[str, float]:

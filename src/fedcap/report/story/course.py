@@ -139,7 +139,9 @@ def _mixing(held: Held, thin: Thinning) -> MixingMap | None:
     wanted = set(thin.rounds("Mixing weights", mixed, rows * rows))
     found = held.mixings(wanted)
     if len(found) < len(wanted):
-        thin.say(f"Mixing weights of {plural(len(wanted) - len(found), 'round')} are not in {MIXING}.")
+        thin.say(
+            f"Mixing weights of {plural(len(wanted) - len(found), 'round')} cannot be read from {MIXING}."
+        )
     return mixing_map(found, held.clients, entropies, thin)
 
 

@@ -25,6 +25,8 @@ from fedcap.words import plural
 ROOM_OF_ALL = 1_000_000
 """How many numbers the arrays of one kind may have in all runs together."""
 NO_ATTACK = "no attack"
+NAMED = 5
+"""How many runs with troubles are told."""
 
 Memo = dict[Path, tuple[object, Story]]
 """Stories of a grid's runs, each with the state of the files it was made from."""
@@ -40,24 +42,34 @@ def grid_story(path: Path, paper: Paper, memo: Memo) -> Story:
     failed = [
         Failed(thin.name(_place(each.place) or each.name), thin.words(each.why)) for each in folder.failures
     ]
-    done = sum(cell.outcome is not None for cell in cells)
-    thin.say("In the views of single runs, curves of single clients have 8 bits: a 250th of their range.")
+    done, planned = sum(cell.outcome is not None for cell in cells), len(cells) + folder.to_come
+    thin.say(
+        "In the views of single runs, curves of single clients have 8 bits: a 250th of their range,"
+        " or of its logarithm if that is wide."
+    )
     names = ", ".join(dict.fromkeys(cell.settings.dataset_name for cell in cells))
     return Story(
         kind="grid",
         title=f"Comparison on {thin.name(names or path.name)}",
-        sentence=_sentence(panels, cells, done),
-        state="finished" if done == len(cells) and not failed else "unfinished",
+        sentence=_sentence(panels, cells, done, planned),
+        state="finished" if 0 < done == planned and not failed else "unfinished",
         played=done,
-        planned=len(cells),
+        planned=planned,
         headlines=grid_headlines(panels),
-        checks=grid_checks(panels, stories, failed),
-        troubles=folder.troubles,
+        checks=grid_checks(panels, stories, planned, failed),
+        troubles=[*folder.troubles, *_troubles(stories)],
         thinned=[*thin.sentences, *dict.fromkeys(said for story in stories for said in story.thinned)],
         map=Map(panels, stories, failed),
         settings=_common([story.settings for story in stories]),
         provenance=_common([story.provenance for story in stories]),
     )
+
+
+def _troubles(stories: Sequence[Story]) -> list[str]:
+    """Return what could not be read of single runs: the first of each, of the first runs."""
+    found = [f"{story.title}: {story.troubles[0]}" for story in stories if story.troubles]
+    more = [f"… and of {plural(len(found) - NAMED, 'more run')}"] if len(found) > NAMED else []
+    return [*found[:NAMED], *more]
 
 
 def _common(tables: Sequence[Sequence[Fact]]) -> list[Fact]:
@@ -117,9 +129,9 @@ def _panel(title: str, cells: Sequence[Cell]) -> Panel:
     }
     worst = {row: _worst(line, attacks) for row, line in lines.items()}
 
-    def rank(row: str) -> tuple[bool, float, str]:
-        at, complete = worst[row], all(field.mean is not None for field in lines[row])
-        return not complete, -(lines[row][at].mean or 0.0) if at is not None else 1.0, row
+    def rank(row: str) -> tuple[int, bool, float, str]:
+        at, missing = worst[row], sum(field.mean is None for field in lines[row])
+        return missing, at is None, -(lines[row][at or 0].mean or 0.0), row
 
     methods = sorted(lines, key=rank)
     return Panel(title, methods, attacks, [lines[row] for row in methods], [worst[row] for row in methods])
@@ -156,13 +168,16 @@ def _field(cells: Sequence[tuple[int, Cell]]) -> Field:
     )
 
 
-def _sentence(panels: Sequence[Panel], cells: Sequence[Cell], done: int) -> str:
+def _sentence(panels: Sequence[Panel], cells: Sequence[Cell], done: int, planned: int) -> str:
     methods = {method for panel in panels for method in panel.methods}
     attacks = {attack for panel in panels for attack in panel.attacks} - {NO_ATTACK}
     datasets = sorted({cell.settings.dataset_name for cell in cells})
     seeds = plural(len({cell.settings.seed for cell in cells}), "seed")
     under = f"under {plural(len(attacks), 'attack')}" if attacks else "without attack"
-    runs = f"{'all' if done == len(cells) else f'{done:,} of'} {plural(len(cells), 'run')} are done"
+    if not cells:
+        return f"A comparison that has not begun: 0 of {plural(planned, 'run')} are done."
+    many = "all" if done == planned > 1 else f"{done:,} of"
+    runs = f"{many} {plural(planned, 'run')} {'is' if planned == 1 else 'are'} done"
     return f"{plural(len(methods), 'method')} {under} on {', '.join(datasets)}, with {seeds}: {runs}."
 
 

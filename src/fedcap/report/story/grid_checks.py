@@ -21,26 +21,32 @@ def _best(panel: Panel) -> Headline | None:
     if not panel.methods:
         return None
     at = panel.worst[0]
-    field = panel.fields[0][0 if at is None else at]
+    field = panel.fields[0][at or 0]
     if field.mean is None:
         return None
+    if at is None:
+        words = f"{panel.title}: {panel.methods[0]} without attack."
+        return Headline(f"{field.mean:.1f} %", panel.methods[0], words)
     second = ""
     if len(panel.methods) > 1 and panel.worst[1] is not None:
         next_best = panel.fields[1][panel.worst[1]]
         its_worst = panel.attacks[panel.worst[1]]
         second = f" The next is {panel.methods[1]} with {next_best.mean:.1f} %, under {its_worst}."
-    under = "without attack" if at is None else f"under {panel.attacks[at]}, the attack that hurts it most"
+    done = "" if all(one.mean is not None for one in panel.fields[0]) else " of those that are done"
+    under = f"under {panel.attacks[at]}, the attack that hurts it most{done}"
     words = f"{panel.title}: {panel.methods[0]} {under}.{second}"
     return Headline(f"{field.mean:.1f} %", f"{panel.methods[0]}, at worst", words)
 
 
-def grid_checks(panels: Sequence[Panel], stories: Sequence[Story], failed: Sequence[Failed]) -> list[Check]:
+def grid_checks(
+    panels: Sequence[Panel], stories: Sequence[Story], planned: int, failed: Sequence[Failed]
+) -> list[Check]:
     """Return whether all runs are done, what is checked of single runs, and how near the paper is."""
     done = sum(story.state != "unfinished" for story in stories)
-    words = f"{done} of {plural(len(stories), 'run')} have finished"
+    words = f"{done} of {plural(planned, 'run')} {'has' if planned == 1 else 'have'} finished"
     if failed:
         words += f", {len(failed)} failed: {', '.join(each.title for each in failed[:NAMED])}"
-    complete = done == len(stories) and not failed
+    complete = done == planned and not failed
     runs = Check("ok" if complete else "bad" if failed else "warn", "Runs", f"{words}.")
     names = dict.fromkeys(check.name for story in stories for check in story.checks)
     every = [_over_all(name, stories) for name in names]
@@ -58,8 +64,9 @@ def _over_all(name: str, stories: Sequence[Story]) -> Check | None:
     if not bad:
         return Check("ok", name, f"In order in all {plural(len(told), 'run')} in which it can be told.")
     more = f" and {len(kinds) - NAMED} more" if len(kinds) > NAMED else ""
-    fine = f"In order in {len(told) - len(bad)} of {plural(len(told), 'run')}"
-    return Check("warn", name, f"{fine}; not in {', '.join(kinds[:NAMED])}{more}.")
+    fine = f"In order in {len(told) - len(bad)} of {plural(len(told), 'run')}; not in "
+    words = fine if len(bad) < len(told) else f"Not in order in {plural(len(told), 'run')}: "
+    return Check("warn", name, f"{words}{', '.join(kinds[:NAMED])}{more}.")
 
 
 def _beside_the_paper(panels: Sequence[Panel]) -> list[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -119,7 +120,9 @@ class Held:
 
     def mixings(self, rounds: Collection[int]) -> list[Mixing]:
         """Return who was mixed from whom in these rounds, where that can be read."""
-        return RunDirectory(self.path).mixings(rounds)
+        with suppress(InputError):  # the page says that they are not there
+            return RunDirectory(self.path).mixings(rounds)
+        return []
 
     @property
     def evaluated(self) -> RoundRecord | None:

@@ -34,7 +34,7 @@ def mixing_map(
     if size > 1:
         many = plural(len(order), "client")
         thin.say(f"Mixing weights: {many} are in {len(blocks)} rows of up to {size} neighbours.")
-    thin.say("Mixing weights are exact to a 500th of the largest weight of their row.")
+    thin.say("Mixing weights are exact to a 200th of the largest of all.")
     return MixingMap(
         rounds=[mixing.round for mixing in mixings],
         rows=[[there[at] for at in block] for block in blocks],

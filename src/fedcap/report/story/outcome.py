@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedcap.records import Outcome, Settings
+from fedcap.report.story.checks import over_the_wire, readings
+from fedcap.report.story.clients import gain_over
 from fedcap.report.story.facts import config_of, facts
 from fedcap.report.story.local import Local
 from fedcap.report.story.run import Known
@@ -42,10 +44,8 @@ def outcome_story(outcome: Outcome, settings: Settings, known: Known, thin: Thin
 
 
 def _headlines(outcome: Outcome) -> list[Headline]:
-    shared = "nothing is shared" if outcome.tacc_shared is None else f"shared {outcome.tacc_shared:.1f}"
-    read = f"{shared}, personal {outcome.tacc_personal:.1f}"
-    sent = f"{outcome.bytes_per_round / 1e6:.3g} MB a round went over the wire"
-    words = f"In the last round, with the better of two models: {read}."
+    words = f"In the last round, {readings(outcome.tacc_shared, outcome.tacc_personal)}."
+    sent = over_the_wire(outcome.bytes_per_round)
     return [
         Headline(f"{outcome.tacc:.1f} %", "accuracy", words),
         Headline(f"{outcome.tacc_worst_client:.1f} %", "worst client", "Of the one that fares worst."),
@@ -77,7 +77,6 @@ def _course(outcome: Outcome, local: Local | None, thin: Thinning) -> Course:
     alone = local.accuracy if local else {}
     clients, events = [], []
     for at, client in enumerate(outcome.clients):
-        best = max((value for value in (client.shared, client.personal) if value is not None), default=None)
         if client.removed is not None:
             events.append(Event(client.removed, at, "removed", ""))
         clients.append(
@@ -88,7 +87,7 @@ def _course(outcome: Outcome, local: Local | None, thin: Thinning) -> Course:
                 shared=client.shared,
                 personal=client.personal,
                 local=alone.get(client.id),
-                gain=best - alone[client.id] if best is not None and client.id in alone else None,
+                gain=gain_over(alone.get(client.id), client.shared, client.personal),
                 share=None,
                 rounds=outcome.rounds,
                 refused=0,

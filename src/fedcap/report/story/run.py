@@ -74,7 +74,7 @@ def _sentence(held: Held) -> str:
         if held.federated and not held.rounds:
             return "The federation has not begun."
         return f"A run of {plural(len(held.rounds), 'round')}, whose settings cannot be read."
-    clients = plural(len(held.members), "site" if held.federated else "client")
+    clients = plural(len(held.members), "site" if held.federated else "client") if held.members else ""
     attackers = (
         f", {len(held.malicious)} of them malicious ({settings.attack.name})" if held.malicious else ""
     )
@@ -84,7 +84,7 @@ def _sentence(held: Held) -> str:
     elif held.result.rounds < settings.rounds:
         rounds = f"stopped after {len(held.rounds)} of {rounds}"
     what = f"The {'federation' if held.federated else 'data set'} {settings.dataset_name}"
-    learnt = f"{what}, learnt by {settings.method.name} with {clients}{attackers}"
+    learnt = f"{what}, learnt by {settings.method.name}{clients and ' with '}{clients}{attackers}"
     return f"{learnt}; {rounds}, seed {settings.seed}."
 
 

@@ -134,7 +134,7 @@ class Client:
     gain: float | None
     """The better of shared and personal, less local."""
     share: float | None
-    """Its mean share, in percent, in the models that were last sent to others."""
+    """Its mean share, in percent, in all models that were last sent out, its own among them."""
     rounds: int
     """In how many rounds it took part."""
     refused: int

@@ -19,6 +19,10 @@ from fedcap.report.story.thinning import Thinning
 FEDERATION = "federation.toml"
 
 
+class NothingThere(InputError):
+    """A directory holds no run, grid or federation, or not yet."""
+
+
 def story_of(
     path: Path | str,
     local: Path | str | None = None,
@@ -46,6 +50,6 @@ def story_of(
         if local is not None:
             raise InputError("--local is for one run: a grid has its own, if local is among its methods")
         return grid_story(path, paper, {} if memo is None else memo)
-    raise InputError(
+    raise NothingThere(
         f"{path} holds no run, grid or federation: give a directory that one of them has written"
     )

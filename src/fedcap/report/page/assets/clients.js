@@ -44,7 +44,7 @@ export function clientsSection({ course, ui, choose }) {
     accuracy("personal", "personal", "with its own model"),
     accuracy("Local", "local", "with the model that it trains alone"),
     accuracy("gain", "gain", "the better of shared and personal, less Local", points),
-    accuracy("share in others", "share", "its mean share in the models last sent to others"),
+    accuracy("share in models", "share", "its mean share in all models last sent out, its own among them"),
     { label: "rounds", value: (it) => it.rounds, help: "in which it took part" },
     clients.some((it) => it.refused) && {
       label: "not counted",

@@ -63,10 +63,13 @@ export function inPlace(root, change) {
   if (heir) scrollBy({ top: heir.getBoundingClientRect().top - top, behavior: "instant" });
 }
 
-/** Replace an element; who had the focus in it has it again, found by its key. */
+/** Replace an element; who had the focus in it has it again, found by its key, and what was open stays open. */
 export function replaced(old, fresh) {
   const focus = old.contains(document.activeElement) ? document.activeElement : null;
   const [key, start, end] = [focus?.dataset.key, focus?.selectionStart, focus?.selectionEnd];
+  const named = (one) => one.firstChild.textContent;
+  const open = new Map([...old.querySelectorAll("details")].map((one) => [named(one), one.open]));
+  fresh.querySelectorAll("details").forEach((one) => (one.open = open.get(named(one)) ?? one.open));
   old.replaceWith(fresh);
   fit(fresh);
   if (key) {

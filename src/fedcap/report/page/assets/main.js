@@ -8,7 +8,7 @@ import { found } from "./panel.js";
 import { freshChoices, runView } from "./view.js";
 import { cellStory } from "./unpack.js";
 
-const PACE = 1500;
+const [PACE, SLOWEST] = [1500, 30000];
 const main = document.querySelector("main");
 const top = document.querySelector(".top");
 const live = document.body.dataset.live;
@@ -55,24 +55,30 @@ async function renew(fresh) {
   told = fresh;
   document.title = told.title;
   if (!told.map) return view.tell(told);
-  const cell = shown ? found(told.map, shown) : null;
-  if (cell) return view.tell(await cellStory(told.map.cells[cell.cell]));
-  replaced(main.firstChild, gridPage(told));
+  if (!view) {
+    top.querySelector("nav").replaceWith(gridNav(told));
+    return replaced(main.firstChild, gridPage(told));
+  }
+  const cell = found(told.map, shown);
+  if (!cell) return show(); // its method or its map is called otherwise, now that there are others
+  return view.tell(await cellStory(told.map.cells[cell.cell]));
 }
 
-/** Ask for the story again and again; one that has not changed costs nothing. */
-async function follow(version = null) {
+/**
+ * Ask for the story again and again; one that has not changed costs nothing. Once it has finished, or nobody answers,
+ * ask less and less often: a run may be extended.
+ */
+async function follow(version = null, pace = PACE) {
   const headers = version ? { "If-None-Match": version } : {};
   const answer = await fetch(live, { headers, cache: "no-store" }).catch(() => null);
   const fresh = answer?.ok ? await answer.json().catch(() => null) : null;
-  if (fresh) {
-    await inTurn(() => renew(fresh));
-    version = answer.headers.get("ETag");
-  }
-  const reached = fresh || answer?.status === 304;
-  const state = told.state === "unfinished" ? "● live" : "■ finished";
-  top.querySelector(".live").textContent = reached ? state : "○ no connection";
-  setTimeout(() => follow(version), PACE);
+  const drawn = !fresh || (await inTurn(() => renew(fresh)).then(() => true, reportError));
+  if (fresh && drawn) version = answer.headers.get("ETag");
+  const [reached, goesOn] = [fresh || answer?.status === 304, told.state === "unfinished"];
+  const state = !reached ? "○ no connection" : !drawn ? "✕ cannot be drawn" : goesOn ? "● live" : "■ finished";
+  top.querySelector(".live").textContent = state;
+  pace = reached && drawn && goesOn ? PACE : Math.min(2 * pace, SLOWEST);
+  setTimeout(() => follow(version, pace), pace);
 }
 
 /** Show the page in light or dark, or as the reader's system has it; what is painted is painted anew. */
