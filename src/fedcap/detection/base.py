@@ -20,7 +20,7 @@ from fedcap.registry import InputError, Registry
 from fedcap.state import Tensors
 
 EQUAL = 0.999
-"""Updates at a larger cosine than this are one and the same: training on different samples never comes so close."""
+"""Updates at a larger cosine than this are the same: training on different samples never comes so close."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Score:
     sentence: str = "{name} {value:.4g} over {limit:g}"
     """How the accusation reads; `name`, `value` and `limit` are filled in."""
     evidence: Tensor | None = None
-    """N: the logarithm of how much likelier the value is of a liar than of an honest client, if that is known."""
+    """N: the logarithm of how much likelier the value is of a liar than of an honest client, if known."""
 
     def __post_init__(self) -> None:
         """Try the sentence once, so that a mistake in it does not wait for the first accusation."""

@@ -1,9 +1,9 @@
 """Collusion: clients who sent the same, and something that no ordinary client sends.
 
-Two honest clients never send the same update, so of g clients who did, g − 1 at least are liars. But one of them
-may be honest, and the others its copies: equality alone proves nothing against any one of them. It is made
-harmless first (they share one vote), and they are accused only as far as what they sent is out of the ordinary:
-longer or shorter than the others' calibrated updates, or turned away from most of them,
+Two honest clients never send the same update, so of g clients who did, g − 1 at least are liars. But one of
+them may be honest, and the others its copies: equality alone proves nothing against any one of them. It is
+made harmless first (they share one vote), and they are accused only as far as what they sent is out of the
+ordinary: longer or shorter than the others' calibrated updates, or turned away from most of them,
 
     z_k = max( |z(log ‖d̃_k‖)|, −z(median_i cos(d̃_k, d̃_i)) ).
 

@@ -2,9 +2,10 @@
 
     z_k = −(s_k − median) / max(1.4826 · MAD, floor),    s_k = median_i cos(d_k, d_i)
 
-over the updates as they were sent, if s_k is negative. It finds attackers who pass for a victim's kin by what
-the server compares, and pull against where all of them want to go. But a client whose data are unlike anybody's
-may well go against the others too; so this is for federations in which nobody should, and not a default.
+over the updates as they were sent, if s_k is negative. It finds attackers who pass for a victim's kin by
+what the server compares, and pull against where all of them want to go. But a client whose data are unlike
+anybody's may well go against the others too; so this is for federations in which nobody should, and not a
+default.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Evidence: a client is removed once what speaks against it, over rounds, could hardly come of chance.
 
-Each round the strongest evidence of any detector is added to what there was, in logarithms, and what is left of
-good rounds never counts in advance:
+Each round the strongest evidence of any detector is added to what there was, in logarithms, and what is
+left of good rounds never counts in advance:
 
     E_k ← max(0, E_k + log e_k),    removed if E_k ≥ log(1/δ)
 
 δ bounds the chance that a given honest client is ever removed on account of rounds from a given one on, if
-honest deviations are as `spread.evidence` supposes. Whoever is over a score's limit, or half-way to removal, is
-on probation: it takes part, and what it sends counts for nobody. Nobody is removed in a round whose common point
-itself jumped, nor ever a majority of those who take part.
+honest deviations are as `spread.evidence` supposes. Whoever is over a score's limit, or half-way to
+removal, is on probation: it takes part, and what it sends counts for nobody. Nobody is removed in a round
+whose common point itself jumped, nor ever a majority of those who take part.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     z_k = (log ‖d̃_k‖ − median) / max(1.4826 · MAD, floor)
 
-The paper's limit on the length itself, `norm`, depends on the network's size, the learning rate and the number
-of steps. This one does not: all lengths may be multiplied by a number and nothing changes.
+The paper's limit on the length itself, `norm`, depends on the network's size, the learning rate and the
+number of steps. This one does not: all lengths may be multiplied by a number and nothing changes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class RobustNorm(Detector):
 
     limit: Annotated[float, Field(gt=0)] = 6.0
     """The largest deviation that is believed in a round."""
-    floor: Annotated[float, Field(gt=0)] = 0.15
-    """The least spread of the logarithms: lengths within some 15 % of each other are taken for equal."""
+    floor: Annotated[float, Field(gt=0)] = 0.1
+    """The least spread of the logarithms: lengths within some 10 % of each other are taken for equal."""
 
     @property
     def limits(self) -> Mapping[str, float]:

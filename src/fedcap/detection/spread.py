@@ -1,7 +1,7 @@
 """How far a number lies from the others', in units of their own spread, and what that says against a client.
 
-The median and the median absolute deviation (MAD) are not moved by a minority, however far out it lies. Clients
-who sent the same have one vote between them.
+The median and the median absolute deviation (MAD) are not moved by a minority, however far out it lies.
+Clients who sent the same have one vote between them.
 """
 
 from __future__ import annotations

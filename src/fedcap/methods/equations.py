@@ -31,6 +31,25 @@ def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) 
     return torch.where(mine, phi, torch.where(known, (1 - phi) * others, others))
 
 
+def sharpness(similarities: Tensor) -> float:
+    """Return alpha from how much the cosines within a pool, N×N, vary.
+
+        alpha = 50 · variance of the cosines between different clients, from 1 to 20
+
+    Cosines of clients who have nothing particular in common scatter by chance, and a sharp softmax would
+    follow chance; if clients fall into groups, the cosines are far apart, and sharpness parts the groups.
+    """
+    count = len(similarities)
+    if count < 3:
+        return SHARPEST[0]
+    others = similarities[~torch.eye(count, dtype=torch.bool, device=similarities.device)]
+    return min(max(PER_VARIANCE * float(others.double().var(correction=0)), SHARPEST[0]), SHARPEST[1])
+
+
+PER_VARIANCE = 50.0
+SHARPEST = (1.0, 20.0)
+
+
 def customization_weights(requests: Values, pool: Values, own: Values, alpha: float, phi: float) -> Tensor:
     """Return the weights from which each request's model is mixed, R×N (Eqs. 4 and 5).
 

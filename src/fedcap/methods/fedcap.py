@@ -28,53 +28,16 @@ from fedcap.methods import equations, guard
 from fedcap.methods.base import Judged, Method, Pools, Uploads, registry
 from fedcap.methods.choice import Choice
 from fedcap.methods.dispatch import Dispatch
+from fedcap.methods.fedcap_state import FedCAPState
+from fedcap.methods.floor import worth
 from fedcap.methods.pair import train_pair
 from fedcap.registry import GIVEN, as_table
 from fedcap.state import Tensors
-from fedcap.training import Layout, LocalClient, Trained
+from fedcap.training import Layout, LocalClient, Network, Trained
 
-HARDENED = ("robust-norm", "collusion")
-NOTHING = -1e9
-"""The logarithm of no vote at all."""
-
-
-@dataclass(frozen=True)
-class FedCAPState:
-    """What the server remembers: the global model, and the pools of the last round's participants."""
-
-    model: Tensor
-    """D: the global model of the last round."""
-    ids: Tensor
-    """N: who is in the pools, ascending."""
-    models: Tensor
-    """N×D: their recovered models; `models − model` are their calibrated updates."""
-    updates: Tensor
-    """N×D: their updates as sent, if `calibrate` is off; else empty."""
-    samples: Tensor
-    """N: their sample counts."""
-    compared: Tensor
-    """Two numbers: start and stop of the columns that are compared."""
-    norms: Tensor
-    """N: the lengths of their calibrated updates."""
-    votes: Tensor
-    """N: how much each one's word counts: a share of one vote for those who sent the same, 0 on probation."""
-    agreement: Tensor
-    """N×N: the cosines between their updates as sent, if mixing is guarded; else empty."""
-
-    def only(self, mask: Tensor) -> FedCAPState:
-        """Return the pools with those clients alone for whom the mask holds."""
-        if bool(mask.all()):
-            return self
-        return replace(
-            self,
-            ids=self.ids[mask],
-            models=self.models[mask],
-            updates=self.updates[mask] if len(self.updates) else self.updates,
-            samples=self.samples[mask],
-            norms=self.norms[mask],
-            votes=self.votes[mask],
-            agreement=self.agreement[mask][:, mask] if len(self.agreement) else self.agreement,
-        )
+PRESET = "preset"
+DETECTORS = {"paper": ("norm",), "hardened": ("robust-norm", "collusion")}
+POLICIES = {"paper": "strikes", "hardened": "evidence"}
 
 
 @registry.register("fedcap")
@@ -86,12 +49,12 @@ class FedCAP(Method[FedCAPState]):
 
     preset: Literal["paper", "hardened"] = "paper"
     """`paper` is the paper's method; `hardened` withstands attackers who know it."""
-    detectors: Choice | tuple[Choice, ...] | None = None
-    """Who looks for malicious clients; if not given, the preset's. `norm` has `t_norm` for its limit."""
-    policy: Choice | None = None
-    """How the detectors' accusations lead to removal; if not given, the preset's."""
-    alpha: Annotated[float, Field(ge=0, le=1e4)] = 10.0
-    """How sharply likeness decides the mixing weights (Eq. 5)."""
+    detectors: Choice | tuple[Choice, ...] = PRESET
+    """Who looks for malicious clients: the preset's, or those named. `norm` has `t_norm` for its limit."""
+    policy: Choice = PRESET
+    """How the detectors' accusations lead to removal: in the preset's way, or as named."""
+    alpha: Annotated[float, Field(ge=0, le=1e4)] | Literal["auto"] = 10.0
+    """How sharply likeness decides the mixing weights (Eq. 5); `auto` goes by how much likeness varies."""
     phi: Annotated[float, Field(ge=0, le=1)] = 0.3
     """A client's share in its own customised model."""
     lambda_: Annotated[float, Field(ge=0)] = 0.1
@@ -111,17 +74,16 @@ class FedCAP(Method[FedCAPState]):
 
     @property
     def guarded(self) -> bool:
-        """Whether mixing, the reference and the personal model are guarded against attackers who know them."""
+        """Whether mixing, reference and personal model are guarded against attackers who know them."""
         return self.preset == "hardened"
 
     def _detectors(self) -> Sequence[Choice]:
         """Return the detectors; the paper's takes its limit from `t_norm`."""
-        chosen = (HARDENED if self.guarded else ("norm",)) if self.detectors is None else super()._detectors()
+        chosen = DETECTORS[self.preset] if self.detectors == PRESET else super()._detectors()
         return [self._with_limit(choice) for choice in chosen] if self.detect else []
 
     def _policy(self) -> Choice:
-        usual: Choice = "evidence" if self.guarded else "strikes"
-        return usual if self.policy is None else self.policy
+        return POLICIES[self.preset] if self.policy == PRESET else self.policy
 
     def _with_limit(self, choice: Choice) -> Choice:
         table = as_table(detection.registry.table(choice), "detector")
@@ -168,45 +130,44 @@ class FedCAP(Method[FedCAPState]):
             return Dispatch.to_all(ids, self.global_model(state))
         own = torch.searchsorted(state.ids, ids).clamp_max(len(state.ids) - 1)
         own = torch.where(state.ids[own] == ids, own, -1)
-        similarities = self._similarities(state, ids, own, requests)
+        similarities, alpha = self._similarities(state, ids, own, requests)
         if self.guarded:
-            return self._guarded_dispatch(state, ids, own, similarities)
-        weights = equations.mixing_weights(similarities, own, self.alpha, self.phi)
-        models = equations.customised_models(weights, state.models)
-        return Dispatch(ids, models, torch.arange(len(ids))[:, None], weights, fresh=True)
-
-    def _guarded_dispatch(
-        self, state: FedCAPState, ids: Tensor, own: Tensor, similarities: Tensor
-    ) -> Dispatch:
-        """Mix each participant's model such that no contributor can bend it."""
-        against = guard.opposition(state.agreement)[own].to(similarities)
-        against[own < 0] = 0.0
-        logits = self.alpha * similarities - against + state.votes.log().clamp_min(NOTHING).to(similarities)
-        weights = guard.capped(equations.mixing_weights(logits, own, 1.0, self.phi), own)
-        mine = own[:, None] == torch.arange(weights.shape[1])
-        counted = torch.where(mine, weights, weights * guard.scales(state.norms).to(weights))
-        models = equations.customised_models(counted, state.models)
-        models += (1 - counted.sum(dim=1, keepdim=True)) * state.model
+            weights = guard.mixing_weights(similarities, own, state.agreement, state.votes, alpha, self.phi)
+            models = guard.customised_models(weights, own, state.models, state.norms, state.model)
+        else:
+            weights = equations.mixing_weights(similarities, own, alpha, self.phi)
+            models = equations.customised_models(weights, state.models)
         return Dispatch(ids, models, torch.arange(len(ids))[:, None], weights, fresh=True)
 
     def _similarities(
         self, state: FedCAPState, ids: Tensor, own: Tensor, requests: Mapping[int, Tensor]
-    ) -> Tensor:
-        """Return how like each participant is to each client of the pools, R×N (Eq. 4)."""
+    ) -> tuple[Tensor, float]:
+        """Return how like each participant is to each client of the pools, R×N (Eq. 4), and alpha."""
         pool = Rows(state.models, state.model) if self.calibrate else Rows(state.updates)
         columns = slice(*state.compared.tolist())
-        similarities = cosines(pool, pool, columns)[own]
+        known = cosines(pool, pool, columns)
+        alpha = equations.sharpness(known) if self.alpha == "auto" else self.alpha
+        similarities = known[own]
         new = own < 0
         if bool(new.any()):
             asking = Rows(torch.stack([requests[k] for k in ids[new].tolist()]).to(state.models))
             similarities[new] = cosines(asking, pool, columns)
-        return similarities
+        return similarities, alpha
+
+    def first_kept(self, network: Network) -> Tensors:
+        """Keep the personal model and, if it has a floor, the least loss of what was received."""
+        kept = super().first_kept(network)
+        return {**kept, "least": torch.tensor([torch.inf])} if self.guarded and self.personalise else kept
 
     def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
         """Train the personal model, pulled towards the one received, and the shared one."""
         if not self.personalise:
             return super().train(client, received, kept)
-        return train_pair(client, received[0], kept, self.lambda_, let_go=self.guarded)
+        if not self.guarded:
+            return train_pair(client, received[0], kept, self.lambda_)
+        share, least = worth(client, received[0], kept["personal"], float(kept["least"]))
+        trained = train_pair(client, received[0], kept, self.lambda_ * share)
+        return replace(trained, kept={**trained.kept, "least": torch.tensor([least])})
 
     def look(self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads) -> Look:
         """Recover the clients' models, and calibrate them against this round's global model."""

@@ -1,9 +1,9 @@
-"""Mixing that cannot be bent: what a client gains by lying close to another is bounded, in four ways.
+"""Mixing that cannot be bent: what a client gains by lying close to another is bounded.
 
-Rows are clients. A contributor's model counts, seen from the reference point, no further out than 1.5 times the
-median length (`scales`); it counts little for a receiver whose own update it opposes more than others do
-(`opposition`); it makes up half of nobody's model (`capped`); and those who sent the same have one vote. All of
-it leaves the mixture as it is where nobody stands out.
+Rows are clients. A contributor's model counts, seen from the reference point, no further out than 1.5 times
+the median length (`scales`); it counts little for a receiver whose own update it opposes more than others
+do (`opposition`); it makes up a quarter of nobody else's model (`capped`); and those who sent the same have
+one vote. All of it leaves the mixture as it is where nobody stands out.
 """
 
 from __future__ import annotations
@@ -12,20 +12,46 @@ import torch
 from torch import Tensor
 
 from fedcap.matrices import weighted_mean
+from fedcap.methods import equations
 
 REACH = 1.5
 """How many median lengths a contributor's model may lie from the reference."""
-LARGEST = 0.5
+LARGEST = 0.25
 """The largest share of one contributor in another client's model."""
-STRENGTH = 20.0
+STRENGTH = 40.0
 """How fast a contributor's share falls with opposition: by this power of e per unit of cosine."""
 MARGIN = 0.05
 PATIENCE = 2.0
 SIGMA = 1.4826
+NOTHING = -1e9
+"""The logarithm of no vote at all."""
+
+
+def mixing_weights(
+    similarities: Tensor, own: Tensor, agreement: Tensor, votes: Tensor, alpha: float, phi: float
+) -> Tensor:
+    """Return how much each client of the pool contributes to each request, R×N: Eq. 5, guarded.
+
+    The softmax is over alpha · cosine − opposition + log(vote).
+    """
+    against = opposition(agreement)[own].to(similarities)
+    against[own < 0] = 0.0
+    logits = alpha * similarities - against + votes.log().clamp_min(NOTHING).to(similarities)
+    return capped(equations.mixing_weights(logits, own, 1.0, phi), own)
+
+
+def customised_models(
+    weights: Tensor, own: Tensor, models: Tensor, norms: Tensor, reference: Tensor
+) -> Tensor:
+    """Return the model made for each request, R×D: Eq. 3, the others' models drawn in to the reference."""
+    mine = own[:, None] == torch.arange(weights.shape[1])
+    counted = torch.where(mine.to(weights.device), weights, weights * scales(norms).to(weights))
+    mixed = equations.customised_models(counted, models)
+    return mixed.add_((1 - counted.sum(dim=1, keepdim=True)) * reference)
 
 
 def scales(norms: Tensor, reach: float = REACH) -> Tensor:
-    """Return by how much each calibrated update is shortened, N, so that none is longer than `reach` medians."""
+    """Return how much of each calibrated update counts, N, so that none is longer than `reach` medians."""
     return (reach * norms.median() / norms.clamp_min(1e-12)).clamp_max(1.0)
 
 

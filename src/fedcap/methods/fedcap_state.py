@@ -1,0 +1,46 @@
+"""What FedCAP's server remembers from round to round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class FedCAPState:
+    """What the server remembers: the global model, and the pools of the last round's participants."""
+
+    model: Tensor
+    """D: the global model of the last round."""
+    ids: Tensor
+    """N: who is in the pools, ascending."""
+    models: Tensor
+    """N×D: their recovered models; `models − model` are their calibrated updates."""
+    updates: Tensor
+    """N×D: their updates as sent, if `calibrate` is off; else empty."""
+    samples: Tensor
+    """N: their sample counts."""
+    compared: Tensor
+    """Two numbers: start and stop of the columns that are compared."""
+    norms: Tensor
+    """N: the lengths of their calibrated updates."""
+    votes: Tensor
+    """N: how much each one's word counts: a share of one vote for those who sent the same, 0 on probation."""
+    agreement: Tensor
+    """N×N: the cosines between their updates as sent, if mixing is guarded; else empty."""
+
+    def only(self, mask: Tensor) -> FedCAPState:
+        """Return the pools with those clients alone for whom the mask holds."""
+        if bool(mask.all()):
+            return self
+        return replace(
+            self,
+            ids=self.ids[mask],
+            models=self.models[mask],
+            updates=self.updates[mask] if len(self.updates) else self.updates,
+            samples=self.samples[mask],
+            norms=self.norms[mask],
+            votes=self.votes[mask],
+            agreement=self.agreement[mask][:, mask] if len(self.agreement) else self.agreement,
+        )
