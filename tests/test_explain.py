@@ -35,9 +35,12 @@ def test_an_option_has_its_type_its_default_and_its_line(capsys: pytest.CaptureF
     assert code == 0
     (found,) = json.loads(out)
     options = {option["name"]: option for option in found["options"]}
-    assert options["alpha"]["type"] == "number ≥ 0 and ≤ 10000"
+    assert options["alpha"]["type"] == 'number ≥ 0 and ≤ 10000 or "auto"'
     assert options["alpha"]["default"] == "10.0"
-    assert options["alpha"]["line"] == "How sharply likeness decides the mixing weights (Eq. 5)."
+    assert (
+        options["alpha"]["line"]
+        == "How sharply likeness decides the mixing weights (Eq. 5); `auto` goes by how much likeness varies."
+    )
     assert options["similarity"]["type"] == '"all" or "last-layer"'
     assert options["customise"]["type"] == "true or false"
     assert options["customise"]["default"] == "true"

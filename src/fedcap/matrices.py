@@ -104,6 +104,23 @@ class Rows:
         return squares.sqrt()
 
 
+def folded(matrix: Tensor, width: int, seed: int) -> Tensor:
+    """Return the rows with their columns, each with a random sign, added up to `width` columns, N×width.
+
+    This is a count sketch: cosines between rows are kept, but for an error of about 1/√width. It takes a
+    fraction of the time that comparing the rows themselves does. Rows narrower than `width` are as they were.
+    """
+    if matrix.shape[1] <= width:
+        return matrix
+    generator = torch.Generator().manual_seed(seed)
+    sums = matrix.new_zeros(len(matrix), width)
+    for columns in column_blocks(matrix.shape[1], width):
+        part = matrix[:, columns]
+        signs = torch.randint(0, 2, (part.shape[1],), generator=generator).mul_(2).sub_(1)
+        sums[:, : part.shape[1]].addcmul_(part, signs.to(part))
+    return sums
+
+
 def cosines(left: Rows, right: Rows, columns: slice | None = None) -> Tensor:
     """Return the cosine of every row of `left` with every row of `right`, L×R.
 

@@ -22,10 +22,29 @@ def duration(seconds: float) -> str:
 
 
 def validation_message(error: Any) -> str:
-    """Return the first complaint of a pydantic `ValidationError` as one line that quotes the value."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if first["type"] == "value_error":
-        return f"{place}: {message}" if place else str(message)
-    return f"{place} {message} (got {first['input']!r})"
+    """Return the first complaint of a pydantic `ValidationError` as one line that quotes the value.
+
+    What takes a number or a word complains of both: of a number, only what is wrong with the number counts.
+    """
+    faults = error.errors()
+    place, value = _place(faults[0]), faults[0]["input"]
+    same = [fault for fault in faults if _place(fault) == place]
+    told = (
+        [fault for fault in same if fault["type"] != "literal_error"]
+        if isinstance(value, float | int)
+        else []
+    )
+    said = dict.fromkeys(
+        fault["msg"].removeprefix("Value error, ").removeprefix("Input ") for fault in told or same
+    )
+    message = " or ".join(said)
+    if faults[0]["type"] == "value_error":
+        return f"{place}: {message}" if place else message
+    return f"{place} {message} (got {value!r})"
+
+
+def _place(fault: Any) -> str:
+    """Return where a fault is; pydantic's names for the choices of a union are no part of it."""
+    return ".".join(
+        part for part in map(str, fault["loc"]) if not part.startswith(("constrained-", "literal["))
+    )

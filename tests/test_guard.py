@@ -1,0 +1,214 @@
+"""FedCAP hardened: guarded mixing, the robust reference, and the floor under the personal model, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import end_round
+from torch import Tensor, nn
+
+import fedcap
+from fedcap.methods import equations, floor, guard, make
+from fedcap.methods.base import Uploads
+from fedcap.training import Layout
+
+
+class Still:
+    """A client with fixed losses: what `floor` asks of one."""
+
+    def __init__(self, losses: dict[float, float], classes: int = 4) -> None:
+        self.losses, self.classes = losses, classes
+        self.samples = type("Samples", (), {"x": torch.zeros(8, 1), "y": torch.zeros(8, dtype=torch.long)})
+
+    def network(self) -> Still:
+        return self
+
+    def logits(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Return logits whose cross-entropy for class 0 is the loss that belongs to the weights."""
+        loss = self.losses[float(weights)]
+        logits = torch.zeros(len(x), self.classes, dtype=torch.float64)
+        logits[:, 0] = -math.log((math.exp(loss) - 1) / (self.classes - 1))
+        return logits
+
+
+def worth(theirs: float, own: float, least: float = math.inf) -> tuple[float, float]:
+    client = Still({1.0: theirs, 2.0: own})
+    return floor.worth(client, torch.tensor(1.0), torch.tensor(2.0), least)  # type: ignore[arg-type]
+
+
+# --- Mixing
+
+
+def oracle_opposition(agreement: np.ndarray) -> np.ndarray:
+    """Opposition beyond a receiver's usual, and of outcasts, row by row in plain Python."""
+    count = len(agreement)
+
+    def middle(values: list[float]) -> float:
+        return sorted(values)[(len(values) - 1) // 2]
+
+    out = np.zeros((count, count))
+    usual = []
+    for k in range(count):
+        others = [agreement[k, i] for i in range(count) if i != k]
+        centre = middle(others)
+        spread = max(1.4826 * middle([abs(value - centre) for value in others]), 0.05)
+        usual.append(centre)
+        out[k] = [40 * max(0.0, centre - spread - agreement[k, i]) for i in range(count)]
+    crowd = middle(usual)
+    width = max(1.4826 * middle([abs(value - crowd) for value in usual]), 0.05)
+    for i in range(count):
+        outcast = max(0.0, (crowd - usual[i]) / width - 2) if usual[i] < 0 else 0.0
+        out[:, i] += [outcast * (agreement[k, i] < usual[k]) for k in range(count)]
+    return out
+
+
+def agreement_of(seed: int, count: int = 9) -> Tensor:
+    rows = torch.randn(count, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5
+    rows[-2:] *= -1
+    unit = rows / rows.norm(dim=1, keepdim=True)
+    return unit @ unit.T
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_opposition_is_what_it_says(seed):
+    agreement = agreement_of(seed)
+    np.testing.assert_allclose(guard.opposition(agreement), oracle_opposition(agreement.numpy()), atol=1e-9)
+
+
+def test_where_nobody_stands_out_guarded_mixing_is_equation_5():
+    similarities = torch.full((6, 6), 0.3) + 0.01 * torch.randn(6, 6)
+    agreement = torch.full((6, 6), 0.5, dtype=torch.float64)
+    own, votes = torch.arange(6), torch.ones(6, dtype=torch.float64)
+    guarded = guard.mixing_weights(similarities, own, agreement, votes, 5.0, 0.2)
+    torch.testing.assert_close(guarded, equations.mixing_weights(similarities, own, 5.0, 0.2))
+    models, norms = torch.randn(6, 30), torch.ones(6, dtype=torch.float64)
+    mixed = guard.customised_models(guarded, own, models, norms, torch.randn(30))
+    torch.testing.assert_close(mixed, guarded @ models, atol=1e-5, rtol=1e-5)
+
+
+def test_no_contributor_passes_its_cap_and_rows_sum_to_one():
+    similarities = torch.tensor([[1.0, 0.99, 0.0, 0.0, 0.0]] * 5)
+    votes = torch.ones(5, dtype=torch.float64)
+    own = torch.tensor([0, 1, 2, 3, -1])
+    weights = guard.mixing_weights(similarities, own, torch.full((5, 5), 0.5), votes, 50.0, 0.1)
+    torch.testing.assert_close(weights.sum(dim=1), torch.ones(5))
+    assert float(weights[0, 1]) == pytest.approx(guard.LARGEST)
+    assert float(weights[0, 0]) == pytest.approx(1 - guard.LARGEST)  # the rest stays with the client
+
+
+def test_copies_count_once_and_those_on_probation_not_at_all():
+    alike = torch.full((1, 5), 0.5)
+    votes = torch.tensor([1.0, 1.0, 0.5, 0.5, 0.0], dtype=torch.float64)
+    own = torch.tensor([0])
+    weights = guard.mixing_weights(alike, own, torch.full((5, 5), 0.5), votes, 5.0, 0.8)
+    np.testing.assert_allclose(weights[0].numpy(), [0.8, 0.1, 0.05, 0.05, 0.0], atol=1e-6)
+
+
+def test_a_long_row_counts_no_further_out_than_its_reach():
+    reference = torch.zeros(2)
+    models = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 100.0]])
+    norms = models.norm(dim=1).double()
+    weights = torch.tensor([[0.5, 0.25, 0.25]])
+    mixed = guard.customised_models(weights, torch.tensor([0]), models, norms, reference)
+    np.testing.assert_allclose(mixed.numpy(), [[0.5, 0.25 + 0.25 * 1.5]], rtol=1e-6)
+
+
+def test_the_reference_moves_by_a_median_length_at_most():
+    last = torch.tensor([1.0, 1.0])
+    steps = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 1e6]])
+    models, norms = last + steps, steps.norm(dim=1).double()
+    samples = torch.tensor([1.0, 1.0, 2.0, 4.0], dtype=torch.float64)
+    moved = guard.robust_reference(models, samples, norms, last) - last
+    clipped = steps / norms[:, None] * norms.clamp_max(float(norms.median()))[:, None]
+    expected = (samples[:, None] * clipped).sum(dim=0) / 8
+    np.testing.assert_allclose(moved.numpy(), expected.numpy(), atol=1e-1)
+    assert float(moved.norm()) <= float(norms.median()) + 1e-1
+
+
+# --- alpha from the cosines
+
+
+def test_auto_alpha_is_fifty_variances_within_bounds():
+    rows = torch.randn(12, 40, generator=torch.Generator().manual_seed(1))
+    rows[:6] += 1.0
+    unit = torch.nn.functional.normalize(rows, dim=1)
+    cosines = unit @ unit.T
+    others = cosines.numpy()[~np.eye(12, dtype=bool)]
+    assert 1 < equations.sharpness(cosines) < 20
+    assert equations.sharpness(cosines) == pytest.approx(50 * others.var(), rel=1e-4)
+    assert equations.sharpness(torch.eye(12)) == 1
+    signs = torch.tensor([1.0, -1.0]).repeat(6)
+    assert equations.sharpness(signs[:, None] * signs) == 20
+    assert equations.sharpness(torch.ones(1, 1)) == 1
+
+
+def test_auto_alpha_parts_groups_and_leaves_strangers_together():
+    method = make("fedcap", alpha="auto", phi=0.0)
+    layout = Layout.of(nn.Linear(20, 10))
+    generator = torch.Generator().manual_seed(0)
+    uploads = Uploads(torch.arange(8), 0.1 * torch.randn(8, layout.size, generator=generator), torch.ones(8))
+    state = end_round(method, method.start(torch.zeros(layout.size), layout), uploads).state
+    assert float(method.dispatch(state, torch.arange(8), {}).mixing.max()) < 0.25
+    uploads.updates[:4] += 0.3
+    state = end_round(method, method.start(torch.zeros(layout.size), layout), uploads).state
+    mixing = method.dispatch(state, torch.arange(8), {}).mixing
+    assert float(mixing[:4, :4].sum(dim=1).min()) > 0.9
+
+
+# --- The floor
+
+
+def test_a_received_model_as_good_as_ones_own_is_worth_all():
+    assert worth(theirs=0.2, own=0.2) == (pytest.approx(1.0), pytest.approx(0.2))
+    assert worth(theirs=0.1, own=0.2)[0] == pytest.approx(1.0)
+
+
+def test_worth_is_the_share_known_times_the_fourth_power_of_what_is_left():
+    guess = math.log(4)
+    expected = (guess - 0.6) / (guess - 0.1) * ((guess - 0.6) / (guess - 0.3)) ** 4
+    assert worth(theirs=0.6, own=0.1, least=0.3) == (pytest.approx(expected), pytest.approx(0.3))
+
+
+@pytest.mark.parametrize("theirs", [math.log(4) + 0.01, 5.0])
+def test_a_model_worse_than_a_guess_is_worth_nothing(theirs):
+    assert worth(theirs, own=0.1) == (0.0, pytest.approx(theirs))
+
+
+def test_before_anything_is_learnt_a_better_model_is_worth_all_and_a_worse_one_nothing():
+    assert worth(theirs=1.5, own=1.6)[0] == pytest.approx(1.0)
+    assert worth(theirs=1.7, own=1.6)[0] == 0.0
+
+
+# --- The method
+
+
+@pytest.fixture(scope="module")
+def poisoned() -> dict[str, fedcap.Result]:
+    cuckoo = {"name": "cuckoo", "length": "longest"}
+    return {
+        preset: fedcap.Experiment(
+            dataset="digits", method={"name": "fedcap", "preset": preset}, attack=cuckoo, rounds=12, workers=1
+        ).run()
+        for preset in ("paper", "hardened")
+    }
+
+
+def honest_removed(result: fedcap.Result) -> int:
+    return sum(not client.malicious and client.id in result.removed for client in result.clients)
+
+
+def test_the_attack_that_bends_the_papers_mixing_hardly_bends_the_guarded_one(poisoned):
+    assert honest_removed(poisoned["hardened"]) == 0
+    assert poisoned["hardened"].tacc > poisoned["paper"].tacc + 2
+
+
+@pytest.mark.parametrize("attack", ["lie", "min-max", "min-sum", "ipm", "model-replacement"])
+def test_colluders_and_giants_are_removed_within_three_rounds(attack):
+    result = fedcap.Experiment(
+        dataset="digits", method={"name": "fedcap", "preset": "hardened"}, attack=attack, rounds=4, workers=1
+    ).run()
+    assert (result.fnr, result.fpr) == (0, 0)
+    assert result.rounds_to_removal <= 3

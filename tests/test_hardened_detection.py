@@ -1,0 +1,239 @@
+"""The scale-free detectors and the policy that adds up evidence, against NumPy and SciPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from fedcap.detection import Look, Score
+from fedcap.detection.collusion import Collusion
+from fedcap.detection.direction import Direction
+from fedcap.detection.evidence import Evidence
+from fedcap.detection.robust_norm import RobustNorm
+from fedcap.detection.spread import deviations, evidence, weighted_median
+from fedcap.matrices import Rows, cosines, folded
+from fedcap.state import Tensors
+
+
+def look_of(rows: Tensor, ids: Sequence[int] | None = None) -> Look:
+    names = torch.arange(len(rows)) if ids is None else torch.tensor(ids)
+    return Look(1, names, rows, Rows(rows))
+
+
+def crowd(count: int, width: int = 400, seed: int = 0, common: float = 1.0) -> Tensor:
+    """Return rows of about the same length that have something in common, as honest updates do."""
+    generator = torch.Generator().manual_seed(seed)
+    own = torch.randn(count, width, generator=generator)
+    return own + common * torch.randn(width, generator=generator)
+
+
+def with_attackers(honest: Tensor, row: Tensor, copies: int) -> Tensor:
+    return torch.cat([honest, row.expand(copies, -1)])
+
+
+# --- Medians and deviations
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 10])
+def test_with_one_vote_each_deviations_are_those_of_scipy(count):
+    values = np.random.default_rng(count).normal(size=count)
+    spread = stats.median_abs_deviation(values, scale="normal") if count > 1 else 0.0
+    expected = (values - np.median(values)) / max(spread, 1e-3)
+    found = deviations(torch.from_numpy(values), torch.ones(count, dtype=torch.float64), 1e-3)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3, atol=1e-9)
+
+
+def test_votes_count_as_that_many_repetitions():
+    rng = np.random.default_rng(3)
+    values, votes = rng.normal(size=9), rng.integers(1, 5, size=9)
+    expected = np.median(np.repeat(values, votes))
+    assert float(weighted_median(torch.from_numpy(values), torch.from_numpy(votes).double())) == expected
+
+
+def test_a_minority_cannot_move_the_scale_far():
+    honest = torch.linspace(0.9, 1.1, 14, dtype=torch.float64)
+    far = torch.full((6,), 1e9, dtype=torch.float64)
+    votes = torch.ones(20, dtype=torch.float64)
+    assert float(deviations(torch.cat([honest, far]), votes, 1e-9)[:14].abs().max()) < 3
+
+
+# --- Evidence
+
+
+def test_evidence_is_an_exponential_number_beyond_the_usual():
+    z = torch.tensor([4.0, 6.5, 0.0], dtype=torch.float64)
+    np.testing.assert_allclose(evidence(z, 4.0).numpy(), [0.0, 2.0, -3.2], atol=1e-12)
+
+
+def test_honest_deviations_as_supposed_make_a_fair_game_at_best():
+    rng = np.random.default_rng(0)
+    beyond = rng.random(400_000) < 0.1
+    z = np.where(beyond, 4 + rng.exponential(size=400_000), rng.uniform(-2, 4, size=400_000))
+    e = np.exp(evidence(torch.from_numpy(z), 4.0).numpy())
+    assert e.mean() < 1
+
+
+def scored(values: Sequence[float]) -> list[Score]:
+    z = torch.tensor(values, dtype=torch.float64)
+    return [Score("robust-norm", z, 6.0, evidence=evidence(z, 4.0))]
+
+
+def rounds_of(values: Sequence[float], rounds: int, policy: Evidence | None = None) -> list[set[int]]:
+    """Return who is removed in each of some rounds that are all alike."""
+    policy = policy or Evidence()
+    memory: Tensors = policy.start()
+    look = look_of(crowd(len(values)))
+    removed = []
+    for _ in range(rounds):
+        scores = scored(values)
+        accused = {row: scores[0].reason(row) for row in scores[0].accused.nonzero().flatten().tolist()}
+        gone, memory = policy.decide(accused, scores, look, memory)
+        removed.append(set(gone))
+    return removed
+
+
+def test_evidence_adds_up_until_chance_is_ruled_out():
+    removed = rounds_of([0, 0, 0, 7.0, 0], 4)  # 0.8 · 3 a round; log 1000 = 6.9 is passed in the third
+    assert removed[:3] == [set(), set(), {3}]
+    assert rounds_of([0, 0, 0, 13.0, 0], 1) == [{3}]
+    assert rounds_of([0, 0, 0, 7.0, 0], 2, Evidence(chance=0.05))[1] == {3}
+
+
+def test_usual_deviations_never_add_up():
+    assert not set.union(*rounds_of([3.9, 2, 0, -5, 3.9], 200))
+
+
+def test_good_rounds_are_no_credit():
+    policy, look = Evidence(), look_of(crowd(5))
+    memory = policy.start()
+    for _ in range(50):
+        _, memory = policy.decide({}, scored([0, 0, 0, -9, 0]), look, memory)
+    gone, _ = policy.decide({}, scored([0, 0, 0, 13.0, 0]), look, memory)
+    assert set(gone) == {3}
+
+
+def test_never_a_majority():
+    assert not set.union(*rounds_of([20, 20, 20, 0, 0], 5))
+    assert rounds_of([20, 20, 0, 0, 0], 1) == [{0, 1}]
+
+
+def test_nobody_is_removed_in_a_round_in_which_all_lengths_jumped():
+    policy, rows = Evidence(), crowd(5)
+    _, memory = policy.decide({}, scored([0] * 5), look_of(rows), policy.start())
+    gone, memory = policy.decide({}, scored([0, 0, 0, 20, 0]), look_of(5 * rows), memory)
+    assert not gone
+    gone, _ = policy.decide({}, scored([0, 0, 0, 20, 0]), look_of(5 * rows), memory)
+    assert set(gone) == {3}
+
+
+def test_the_reason_says_how_strong_the_evidence_is():
+    policy = Evidence()
+    gone, _ = policy.decide({}, scored([0, 0, 14.0]), look_of(crowd(3)), policy.start())
+    assert "evidence 3e+03 to 1" in gone[2].sentence  # exp(0.8 · 10)
+
+
+# --- robust-norm
+
+
+def test_robust_norm_is_the_robust_z_score_of_the_logarithms():
+    rows = crowd(12) * torch.linspace(0.2, 3, 12)[:, None]
+    logs = np.log(np.linalg.norm(rows.double().numpy(), axis=1))
+    expected = (logs - np.median(logs)) / stats.median_abs_deviation(logs, scale="normal")
+    [score], _ = RobustNorm().score(look_of(rows), {})
+    np.testing.assert_allclose(score.values.numpy(), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_robust_norm_does_not_depend_on_scale(scale):
+    rows = crowd(10) * torch.linspace(0.5, 2, 10)[:, None]
+    [plain], _ = RobustNorm().score(look_of(rows), {})
+    [scaled], _ = RobustNorm().score(look_of(rows * scale), {})
+    np.testing.assert_allclose(scaled.values.numpy(), plain.values.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_copies_have_one_vote_so_they_cannot_set_the_scale():
+    rows = with_attackers(crowd(8), 50 * crowd(1, seed=9)[0], 7)
+    [score], _ = RobustNorm().score(look_of(rows), {})
+    assert set(score.accused.nonzero().flatten().tolist()) == set(range(8, 15))
+
+
+def test_a_row_of_zeros_accuses_nobody():
+    rows = torch.cat([crowd(6), torch.zeros(1, 400)])
+    [score], _ = RobustNorm().score(look_of(rows), {})
+    assert not score.accused.any()
+
+
+# --- collusion
+
+
+def collusion_over(rounds: Sequence[Tensor]) -> list[set[int]]:
+    memory: Tensors = {}
+    found = []
+    for rows in rounds:
+        [score], memory = Collusion().score(look_of(rows), memory)
+        found.append(set(score.accused.nonzero().flatten().tolist()))
+    return found
+
+
+def test_equal_and_odd_rows_are_accused_in_the_second_round():
+    odd = [with_attackers(crowd(14, seed=s), -3 * crowd(14, seed=s).mean(dim=0), 6) for s in range(2)]
+    assert collusion_over(odd) == [set(), set(range(14, 20))]
+
+
+def test_the_owner_of_an_ordinary_row_cannot_be_framed_by_copies():
+    copied = [with_attackers(crowd(14, seed=s), crowd(14, seed=s)[4], 6) for s in range(6)]
+    assert not set.union(*collusion_over(copied))
+
+
+def test_different_rows_are_never_collusion():
+    assert not set.union(*collusion_over([crowd(20, seed=s) * (1 + s) for s in range(4)]))
+
+
+# --- direction
+
+
+def test_direction_is_the_robust_z_score_of_the_median_cosine():
+    rows = crowd(12, common=2.0)
+    rows[10:] *= -1
+    unit = rows.double().numpy() / np.linalg.norm(rows.double().numpy(), axis=1, keepdims=True)
+    agreement = unit @ unit.T
+    others = [np.delete(agreement[k], np.flatnonzero(agreement[k] > 0.999)) for k in range(12)]
+    support = np.array([np.sort(row)[(len(row) - 1) // 2] for row in others])
+    spread = max(stats.median_abs_deviation(support, scale="normal"), 0.05)
+    expected = np.where(support < 0, -(support - np.median(support)) / spread, 0)
+    [score], _ = Direction().score(look_of(rows), {})
+    np.testing.assert_allclose(score.values.numpy(), expected, atol=0.05)
+    assert score.accused.tolist() == [False] * 10 + [True] * 2
+
+
+# --- Folding
+
+
+def test_folding_keeps_cosines():
+    rows = crowd(12, width=60_000)
+    exact = cosines(Rows(rows), Rows(rows))
+    short = Rows(folded(rows, 4096, seed=1))
+    assert short.matrix.shape == (12, 4096)
+    error = (cosines(short, short) - exact).abs()
+    assert 0 < float(error.max()) < 5 / math.sqrt(4096)
+
+
+def test_folding_is_linear_and_keeps_short_rows_as_they_are():
+    rows = crowd(3, width=1000)
+    assert folded(rows, 1000, seed=1) is rows
+    twice = folded(2 * rows + rows[0], 64, seed=5)
+    torch.testing.assert_close(twice, 2 * folded(rows, 64, seed=5) + folded(rows, 64, seed=5)[0])
+
+
+def test_equal_long_rows_are_still_equal_and_others_are_not():
+    look = look_of(with_attackers(crowd(5, width=40_000), crowd(1, 40_000, seed=8)[0], 3))
+    expected = torch.eye(8, dtype=torch.bool)
+    expected[5:, 5:] = True
+    assert torch.equal(look.equal, expected)
+    np.testing.assert_allclose(look.votes.numpy(), [1] * 5 + [1 / 3] * 3)
