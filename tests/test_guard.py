@@ -116,6 +116,14 @@ def test_a_long_row_counts_no_further_out_than_its_reach():
     np.testing.assert_allclose(mixed.numpy(), [[0.5, 0.25 + 0.25 * 1.5]], rtol=1e-6)
 
 
+def test_those_who_are_far_out_count_for_each_other_as_they_are():
+    norms = torch.tensor([1.0, 1.0, 1.0, 8.0, 8.0], dtype=torch.float64)
+    scales = guard.scales(norms, torch.tensor([0, 3, -1]))
+    np.testing.assert_allclose(scales[0].numpy(), [1, 1, 1, 1.5 / 8, 1.5 / 8])
+    np.testing.assert_allclose(scales[1].numpy(), [1, 1, 1, 1, 1])
+    np.testing.assert_allclose(scales[2].numpy(), scales[0].numpy())
+
+
 def test_the_reference_moves_by_a_median_length_at_most():
     last = torch.tensor([1.0, 1.0])
     steps = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 1e6]])

@@ -149,6 +149,24 @@ def test_robust_norm_is_the_robust_z_score_of_the_logarithms():
     np.testing.assert_allclose(score.values.numpy(), expected, rtol=1e-4)
 
 
+def test_clients_with_more_samples_may_go_further_in_proportion():
+    lengths, counts = np.array([1.0, 1.1, 0.9, 1.0, 4.0, 4.0]), np.array([10, 10, 10, 10, 40, 10])
+    rows = torch.eye(6, dtype=torch.float64) * torch.from_numpy(lengths)
+    look = Look(1, torch.arange(6), rows, Rows(rows), samples=torch.from_numpy(counts))
+    [score], _ = RobustNorm(floor=0.5).score(look, {})
+    expected = (np.log(lengths) - np.log(np.maximum(counts / 10, 1)) - np.median(np.log(lengths))) / 0.5
+    np.testing.assert_allclose(score.values.numpy(), expected, atol=1e-9)
+
+
+def test_where_a_group_lies_is_not_held_against_it():
+    updates, far = crowd(10), torch.zeros(10, 400)
+    far[8:] = 30.0
+    look = Look(1, torch.arange(10), updates, Rows(updates + far))
+    [score], _ = RobustNorm().score(look, {})
+    assert not score.accused.any()
+    assert float(look.norms[8:].min()) > 10 * float(look.norms[:8].max())
+
+
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_robust_norm_does_not_depend_on_scale(scale):
     rows = crowd(10) * torch.linspace(0.5, 2, 10)[:, None]

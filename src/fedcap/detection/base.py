@@ -43,6 +43,8 @@ class Look:
     """N×D: the clients' models, what each received plus the update it sent, if the method needs them."""
     reference: Tensor | None = None
     """D: the common point, the server's global model."""
+    samples: Tensor | None = None
+    """N: the clients' sample counts, as claimed and bounded."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -58,12 +60,18 @@ class Look:
             updates=self.updates[mask],
             calibrated=self.calibrated.only(mask),
             recovered=recovered,
+            samples=None if self.samples is None else self.samples[mask],
         )
 
     @cached_property
     def norms(self) -> Tensor:
         """The length of each calibrated update, N, in double precision."""
         return self.calibrated.norms().cpu()
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """How far each client went from the model it was sent, N, in double precision."""
+        return Rows(self.updates).norms().cpu()
 
     @cached_property
     def finite(self) -> Tensor:

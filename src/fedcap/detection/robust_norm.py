@@ -1,9 +1,12 @@
-"""A scale-free test of length: how much longer a calibrated update is than the others', in their own spread.
+"""A scale-free test of length: how much further a client went than the others, in their own spread.
 
-    z_k = (log ‖d̃_k‖ − median) / max(1.4826 · MAD, floor)
+    z_k = (log ‖d_k‖ − log⁺(n_k / median n) − median) / max(1.4826 · MAD, floor)
 
-The paper's limit on the length itself, `norm`, depends on the network's size, the learning rate and the
-number of steps. This one does not: all lengths may be multiplied by a number and nothing changes.
+d_k is the update as it was sent, so what counts is how far a client went from the model it got. Clients who
+have more samples take more steps, and may go further in proportion. The paper's limit, `norm`, is on the
+length from the global model: it depends on the network, the learning rate and the number of steps, and
+clients who are few of their kind lie far from the global model, however honest they are. Here all lengths
+may be multiplied by a number, and groups may lie wherever they like, and nothing changes.
 """
 
 from __future__ import annotations
@@ -15,22 +18,22 @@ from typing import Annotated
 from pydantic import Field
 
 from fedcap.detection.base import Detector, Look, Score, registry
-from fedcap.detection.spread import deviations, evidence
+from fedcap.detection.spread import deviations, evidence, weighted_median
 from fedcap.state import Tensors
 
 SHORTEST = 1e-12
-USUAL = 4.0
+USUAL = 4.5
 
 
 @registry.register("robust-norm")
 @dataclass(frozen=True)
 class RobustNorm(Detector):
-    """How much longer a calibrated update is than the others', in units of their spread."""
+    """How much further a client went from the model it was sent than the others, in units of their spread."""
 
     limit: Annotated[float, Field(gt=0)] = 6.0
     """The largest deviation that is believed in a round."""
-    floor: Annotated[float, Field(gt=0)] = 0.1
-    """The least spread of the logarithms: lengths within some 10 % of each other are taken for equal."""
+    floor: Annotated[float, Field(gt=0)] = 0.15
+    """The least spread of the logarithms: lengths within some 15 % of each other are taken for equal."""
 
     @property
     def limits(self) -> Mapping[str, float]:
@@ -38,9 +41,14 @@ class RobustNorm(Detector):
         return {"robust-norm": self.limit}
 
     def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
-        """Return the deviations of the logarithms of the norms."""
-        far = deviations(look.norms.clamp_min(SHORTEST).log(), look.votes, self.floor)
+        """Return the deviations of the logarithms of the lengths."""
+        lengths = look.lengths.clamp_min(SHORTEST).log()
+        more = 0.0
+        if look.samples is not None:
+            counts = look.samples.double().cpu().clamp_min(1).log()
+            more = (counts - weighted_median(counts, look.votes)).clamp_min(0)
+        far = deviations(lengths, look.votes, self.floor, less=more)
         return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
 
 
-SENTENCE = "longer than the others by {value:.1f} times their spread (limit {limit:g})"
+SENTENCE = "went further than the others by {value:.1f} times their spread (limit {limit:g})"

@@ -16,11 +16,11 @@ SIGMA = 1.4826
 THETA = 0.8
 
 
-def deviations(values: Tensor, votes: Tensor, floor: float) -> Tensor:
-    """Return (x − median) / max(σ, floor), N, with the median and σ = 1.4826 · MAD over votes."""
+def deviations(values: Tensor, votes: Tensor, floor: float, less: Tensor | float = 0.0) -> Tensor:
+    """Return (x − less − median) / max(σ, floor), N, with the median and σ = 1.4826 · MAD of x over votes."""
     middle = weighted_median(values, votes)
     spread = SIGMA * weighted_median((values - middle).abs(), votes)
-    return (values - middle) / max(float(spread), floor)
+    return (values - less - middle) / max(float(spread), floor)
 
 
 def weighted_median(values: Tensor, weights: Tensor) -> Tensor:

@@ -170,7 +170,9 @@ class Method(ABC, Generic[S]):
 
     def look(self, state: S, dispatch: Dispatch, uploads: Uploads) -> Look:
         """Return what the server sees of the uploads: the updates as they were sent, unless overridden."""
-        return Look(uploads.round, uploads.ids, uploads.updates, Rows(uploads.updates))
+        return Look(
+            uploads.round, uploads.ids, uploads.updates, Rows(uploads.updates), samples=uploads.samples
+        )
 
     @abstractmethod
     def absorb(self, state: S, judged: Judged) -> tuple[S, Sequence[str]]:

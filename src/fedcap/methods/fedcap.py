@@ -174,7 +174,7 @@ class FedCAP(Method[FedCAPState]):
         reference = self.global_model(state)
         recovered = dispatch.hand_over(uploads.ids).add_(uploads.updates)
         seen = Rows(recovered, reference) if self.calibrate else Rows(uploads.updates)
-        return Look(uploads.round, uploads.ids, uploads.updates, seen, recovered, reference)
+        return Look(uploads.round, uploads.ids, uploads.updates, seen, recovered, reference, uploads.samples)
 
     def absorb(self, state: FedCAPState, judged: Judged) -> tuple[FedCAPState, Sequence[str]]:
         """Keep the recovered models of those who stay as the next pools, if anybody stays."""

@@ -1,7 +1,7 @@
 """Mixing that cannot be bent: what a client gains by lying close to another is bounded.
 
 Rows are clients. A contributor's model counts, seen from the reference point, no further out than 1.5 times
-the median length (`scales`); it counts little for a receiver whose own update it opposes more than others
+the median length, or the receiver's own (`scales`); it counts little for a receiver whose own update it opposes more than others
 do (`opposition`); it makes up a quarter of nobody else's model (`capped`); and those who sent the same have
 one vote. All of it leaves the mixture as it is where nobody stands out.
 """
@@ -15,7 +15,7 @@ from fedcap.matrices import weighted_mean
 from fedcap.methods import equations
 
 REACH = 1.5
-"""How many median lengths a contributor's model may lie from the reference."""
+"""How many usual lengths a contributor's model may lie from the reference."""
 LARGEST = 0.25
 """The largest share of one contributor in another client's model."""
 STRENGTH = 40.0
@@ -23,6 +23,7 @@ STRENGTH = 40.0
 MARGIN = 0.05
 PATIENCE = 2.0
 SIGMA = 1.4826
+SHORTEST = 1e-12
 NOTHING = -1e9
 """The logarithm of no vote at all."""
 
@@ -44,15 +45,20 @@ def customised_models(
     weights: Tensor, own: Tensor, models: Tensor, norms: Tensor, reference: Tensor
 ) -> Tensor:
     """Return the model made for each request, R×D: Eq. 3, the others' models drawn in to the reference."""
-    mine = own[:, None] == torch.arange(weights.shape[1])
-    counted = torch.where(mine.to(weights.device), weights, weights * scales(norms).to(weights))
+    counted = weights * scales(norms, own).to(weights)
     mixed = equations.customised_models(counted, models)
     return mixed.add_((1 - counted.sum(dim=1, keepdim=True)) * reference)
 
 
-def scales(norms: Tensor, reach: float = REACH) -> Tensor:
-    """Return how much of each calibrated update counts, N, so that none is longer than `reach` medians."""
-    return (reach * norms.median() / norms.clamp_min(1e-12)).clamp_max(1.0)
+def scales(norms: Tensor, own: Tensor) -> Tensor:
+    """Return how much of each contributor's calibrated update counts for each receiver, R×N.
+
+    It counts up to 1.5 times the median length, or the receiver's own, whichever is longer: those who are far
+    from the reference have friends who are, and nobody else has. One's own update counts as it is.
+    """
+    typical = norms.median()
+    reach = REACH * torch.where(own >= 0, norms[own].maximum(typical), typical)
+    return (reach[:, None] / norms.clamp_min(SHORTEST)).clamp_max(1.0)
 
 
 def opposition(agreement: Tensor) -> Tensor:
@@ -90,7 +96,7 @@ def robust_reference(models: Tensor, samples: Tensor, norms: Tensor, last: Tenso
 
     This is one step of centred clipping (Karimireddy et al., ICML 2021) from the last reference.
     """
-    near = scales(norms, reach=1.0).to(samples)
+    near = (norms.median() / norms.clamp_min(SHORTEST)).clamp_max(1.0).to(samples)
     shares = samples / samples.sum()
     rest = 1 - float((shares * near).sum())
     return weighted_mean(models, shares * near) * (1 - rest) + rest * last
