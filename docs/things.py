@@ -96,7 +96,7 @@ def described(registry: Registry[Any], thing: Explanation) -> str:
         f"{kind}{also}" if alone else f"{kind}{also} {inline(thing.summary)}",
         prose(thing.about),
         *(["## Options", options] if options else []),
-        *(["## Presets", notes] if notes else []),
+        *(["## On each data set", notes] if notes else []),
         "## Use",
         use,
         f"Its code is in {code(cls.__module__)}.",

@@ -45,8 +45,8 @@ def test_an_option_has_its_type_its_default_and_its_line(capsys: pytest.CaptureF
     assert options["customise"]["type"] == "true or false"
     assert options["customise"]["default"] == "true"
     assert options["t_norm"]["type"] == "number > 0"
-    assert options["detectors"]["line"].startswith("Who looks for malicious clients; `norm`, the paper's")
-    assert options["policy"]["line"] == "How the detectors' accusations lead to removal."
+    assert options["detectors"]["line"].startswith("Who looks for malicious clients: the preset's")
+    assert options["policy"]["line"].startswith("How the detectors' accusations lead to removal")
     assert "ACSAC 2024" in found["about"]
 
 

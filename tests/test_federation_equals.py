@@ -22,8 +22,11 @@ def assert_same_state(conductor: Any, simulation: Simulation) -> None:
         assert torch.equal(found[name], tensor), name
 
 
-@pytest.mark.parametrize("method", methods.names())
-def test_every_method_gives_the_simulations_bits(tmp_path: Path, method: str) -> None:
+HARDENED = {"name": "fedcap", "preset": "hardened"}
+
+
+@pytest.mark.parametrize("method", [*methods.names(), HARDENED], ids=str)
+def test_every_method_gives_the_simulations_bits(tmp_path: Path, method: Any) -> None:
     made = federation(tmp_path, method, rounds=2)
     with make_crew(1) as crew, single_thread():
         simulation = Simulation(simulation_of(made.plan), crew)

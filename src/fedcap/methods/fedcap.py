@@ -9,6 +9,13 @@ personalization", ACSAC 2024, Algorithm 1. Each round the server
      model (Eq. 6), and removes for good whoever's calibrated update is longer than `t_norm`.
 
 Parts can be switched off, as in the paper's ablation (Table IV).
+
+That is the preset `paper`. An attacker who knows it can lie beside an honest client, be mixed into that
+client's model, and drive it over the limit. The preset `hardened` differs in five things: detectors that
+need no scale (`robust-norm`, `collusion`) and a policy that adds up their evidence over rounds; mixing in
+which length, weight and opposition of a contributor are bounded, and copies have one vote (`guard`); a
+reference that a minority cannot drag; probation, which is to take part without counting; and a floor, by
+which a personal model lets go of what has become worse (`floor`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Mixing that cannot be bent: what a client gains by lying close to another is bounded.
 
 Rows are clients. A contributor's model counts, seen from the reference point, no further out than 1.5 times
-the median length, or the receiver's own (`scales`); it counts little for a receiver whose own update it opposes more than others
-do (`opposition`); it makes up a quarter of nobody else's model (`capped`); and those who sent the same have
-one vote. All of it leaves the mixture as it is where nobody stands out.
+the median length, or the receiver's own (`scales`); it counts little for a receiver whose own update it
+opposes more than others do (`opposition`); it makes up a quarter of nobody else's model (`capped`); and
+those who sent the same have one vote. All of it leaves the mixture as it is where nobody stands out.
 """
 
 from __future__ import annotations
