@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn import metrics
 
 from fedcap.experiments.statistics import (
     bootstrap_interval,
+    caught,
     holm,
+    separation,
     sign_flip_p,
     smallest_p,
 )
@@ -94,3 +97,26 @@ def test_holm_multiplies_the_smallest_by_all_the_next_by_one_less() -> None:
     assert holm([0.5, 0.6]) == [1.0, 1.0]
     assert holm([0.04]) == [0.04]
     assert holm([]) == []
+
+
+# --- Scores of two kinds
+
+
+def test_separation_is_the_area_under_scikit_learns_roc_curve():
+    rng = np.random.default_rng(4)
+    lower, higher = rng.integers(0, 9, 40).astype(float), rng.integers(3, 12, 25).astype(float)
+    labels, scores = [0] * 40 + [1] * 25, np.concatenate([lower, higher])
+    assert separation(list(lower), list(higher)) == pytest.approx(metrics.roc_auc_score(labels, scores))
+    assert separation([], [1.0]) is None
+    assert separation([1.0], []) is None
+
+
+def test_caught_is_the_height_of_scikit_learns_roc_curve():
+    rng = np.random.default_rng(5)
+    lower, higher = rng.normal(size=20), rng.normal(1, 1, size=15)
+    below, found, _ = metrics.roc_curve([0] * 20 + [1] * 15, np.concatenate([lower, higher]))
+    for share in (0.0, 0.1, 0.35, 1.0):
+        expected = max(height for at, height in zip(below, found, strict=True) if at <= share + 1e-9)
+        assert caught(list(lower), list(higher), share) == pytest.approx(expected)
+    assert caught([1.0, 2.0], [2.0, 3.0], 0.0) == 0.5  # a tie is not above the limit
+    assert caught([], [1.0], 0.5) is None

@@ -57,6 +57,7 @@ def pack(
     grid: Annotated[Path, typer.Argument(metavar="GRID.toml", help="A grid, as fedcap compare takes it.")],
     to: Annotated[Path, typer.Option("--to", "-o", help="The file to write.")],
     out: Annotated[Path, typer.Option(help="Where the grid's runs are kept.")] = Path("fedcap-grid"),
+    clients: Annotated[bool, typer.Option(help="Keep what became of each client.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Put the outcomes of a grid into one small file."""
@@ -68,7 +69,7 @@ def pack(
     plan = Plan.of(Grid.read(grid, {}, {}).cells(), CellStore(out))
     if not plan.done:
         raise InputError(f"no run of {grid} has finished in {out}: fedcap compare {grid} --out {out}")
-    packing.pack(plan.found, to)
+    packing.pack(plan.found, to, clients)
     if as_json:
         print_json({"file": str(to), "runs": len(plan.runs), "done": len(plan.done)})
     else:

@@ -3,9 +3,10 @@
 Two honest clients never send the same update, so of g clients who did, g − 1 at least are liars. But one of
 them may be honest, and the others its copies: equality alone proves nothing against any one of them. It is
 made harmless first (they share one vote), and they are accused only as far as what they sent is out of the
-ordinary: longer or shorter than the others' calibrated updates, or turned away from most of them,
+ordinary: longer or shorter than the others' calibrated updates, turned away from most of them, or unusually
+near to or far from the mean of what was sent,
 
-    z_k = max( |z(log ‖d̃_k‖)|, −z(median_i cos(d̃_k, d̃_i)) ).
+    z_k = max( |z(log ‖d̃_k‖)|, −z(median_i cos(d̃_k, d̃_i)), |z(cos(d_k, mean d))| ).
 
 A copy of an ordinary row is ordinary, so its owner cannot be framed by it. Published attacks that send one
 vector M times (LIE, Min-Max, Min-Sum, IPM) are not ordinary.
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from fedcap.detection.base import Detector, Look, Score, recall, registry, remember
 from fedcap.detection.robust_norm import SHORTEST
-from fedcap.detection.spread import deviations
+from fedcap.detection.spread import deviations, evidence
 from fedcap.matrices import Rows, cosines
 from fedcap.state import Tensors, owned, under
 
@@ -54,22 +55,23 @@ class Collusion(Detector):
         several = look.equal.sum(dim=1) > 1
         seen, worst = (owned(name, memory) for name in ("seen", "worst"))
         rounds = recall(seen, look.ids) + several
-        trial = several & (rounds <= TRIAL)
-        far = torch.where(
-            trial, torch.maximum(recall(worst, look.ids), oddity(look, self)), recall(worst, look.ids)
-        )
-        value = torch.where(several & (rounds > 1), far, 0.0)
+        odd, before = oddity(look, self), recall(worst, look.ids)
+        far = torch.where(several & (rounds <= TRIAL), torch.maximum(before, odd), before)
+        again = several & (rounds > 1)
+        value = torch.where(again, far, 0.0)
         kept = {
             **under("seen", remember(seen, look.ids, rounds)),
             **under("worst", remember(worst, look.ids, far)),
         }
-        against = torch.where(value > self.limit, CERTAIN, -math.inf)
+        against = torch.where(again, evidence(odd, USUAL), -math.inf)
+        against = torch.where(value > self.limit, CERTAIN, against)
         return [Score("collusion", value, self.limit, SENTENCE, against)], kept
 
 
 TRIAL = 3
-"""In so many rounds it is looked at what colluders send; a copy that was ordinary until then is let be."""
+"""What is out of the ordinary in so many first rounds of being the same is proof; later, it is evidence."""
 CERTAIN = 100.0
+USUAL = 4.5
 
 
 def oddity(look: Look, floors: Collusion) -> Tensor:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
+from torch import Tensor
 
 from fedcap.detection.base import Detector, Look, Score, registry
 from fedcap.detection.spread import deviations, evidence, weighted_median
@@ -43,12 +44,16 @@ class RobustNorm(Detector):
     def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
         """Return the deviations of the logarithms of the lengths."""
         lengths = look.lengths.clamp_min(SHORTEST).log()
-        more = 0.0
-        if look.samples is not None:
-            counts = look.samples.double().cpu().clamp_min(1).log()
-            more = (counts - weighted_median(counts, look.votes)).clamp_min(0)
-        far = deviations(lengths, look.votes, self.floor, less=more)
+        far = deviations(lengths, look.votes, self.floor, less=_more_samples(look))
         return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
+
+
+def _more_samples(look: Look) -> Tensor | float:
+    """Return the logarithm of how many times the median number of samples each client has, N; 0 if fewer."""
+    if look.samples is None:
+        return 0.0
+    counts = look.samples.double().cpu().clamp_min(1).log()
+    return (counts - weighted_median(counts, look.votes)).clamp_min(0)
 
 
 SENTENCE = "went further than the others by {value:.1f} times their spread (limit {limit:g})"

@@ -1,7 +1,8 @@
 """The outcomes of a whole grid in one file, a line each, for a repository.
 
 The first line has what all of them have in common of settings and provenance; the others have where the cell
-stands and what is its own. Curves, norms and clients are left out, so that 1,000 cells take about a megabyte.
+stands and what is its own. Curves and norms are left out, and so are clients unless they are asked for: 1,000
+cells take about a megabyte.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ SHARED = ("settings", "provenance")
 """What is mostly the same in all cells of a grid."""
 
 
-def pack(found: Found, path: Path) -> None:
-    """Write finished cells into one file."""
-    outcomes = [_plain(outcome) for _, outcome in found]
+def pack(found: Found, path: Path, clients: bool = False) -> None:
+    """Write finished cells into one file; with `clients`, what became of each client stays."""
+    outcomes = [_plain(outcome, clients) for _, outcome in found]
     common = {name: _common([outcome[name] for outcome in outcomes]) for name in SHARED}
     lines: list[Any] = [common]
     for (cell, _), outcome in zip(found, outcomes, strict=True):
@@ -50,9 +51,10 @@ def unpack(path: Path) -> Found:
     return found
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
+def _plain(outcome: Outcome, clients: bool) -> dict[str, Any]:
     """Return an outcome without what takes most of its room."""
-    return finite(asdict(replace(outcome, curve=Curve([], [], []), norms=None, clients=[])))  # type: ignore[no-any-return]
+    brief = replace(outcome, curve=Curve([], [], []), norms=None)
+    return finite(asdict(brief if clients else replace(brief, clients=[], peaks={})))  # type: ignore[no-any-return]
 
 
 def _common(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

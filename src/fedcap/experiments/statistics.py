@@ -41,6 +41,30 @@ def bootstrap_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
+def separation(lower: Sequence[float], higher: Sequence[float]) -> float | None:
+    """Return how often a number of the second kind is above one of the first: the area under the ROC curve.
+
+    Equal ones count half. Without numbers of both kinds there is none.
+    """
+    if not lower or not higher:
+        return None
+    gaps = np.subtract.outer(np.asarray(higher), np.asarray(lower))
+    return float((gaps > 0).mean() + (gaps == 0).mean() / 2)
+
+
+def caught(lower: Sequence[float], higher: Sequence[float], share: float) -> float | None:
+    """Return which share of the second kind is above a limit that at most `share` of the first are above.
+
+    Over all shares from 0 to 1 this is the ROC curve.
+    """
+    if not lower or not higher:
+        return None
+    ranked = np.sort(np.asarray(lower, dtype=float))[::-1]
+    allowed = math.floor(share * len(ranked) + 1e-9)
+    limit = ranked[allowed] if allowed < len(ranked) else -math.inf
+    return float((np.asarray(higher) > limit).mean())
+
+
 def _all_resamples(values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of every resample, without regard to order, and in how many orders it comes."""
     count = len(values)

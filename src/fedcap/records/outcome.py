@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedcap.records.peaks import Peaks
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import ClientResult, Result
 from fedcap.records.rounds import RoundRecord, finite
@@ -121,6 +122,8 @@ class Outcome:
     bytes_per_round: float
     curve: Curve
     norms: Norms | None = None
+    peaks: Mapping[str, Peaks] = field(default_factory=dict)
+    """By score; empty if nothing was scored, or the clients are too many."""
     clients: Sequence[ClientOutcome] = field(default_factory=list)
     """Empty if the clients are so many that the outcome would be too large."""
 
@@ -141,9 +144,10 @@ class Outcome:
             **{name: getattr(result, name) for name in AS_IN_RESULT},
             curve=Curve.of(result.history),
             norms=Norms.of(result.history, frozenset(run.provenance.malicious)),
+            peaks=Peaks.of(result.history, frozenset(run.provenance.malicious)),
             clients=[ClientOutcome.of(client) for client in result.clients],
         )
-        return made if len(made.to_json().encode()) <= LARGEST else replace(made, clients=[])
+        return made if len(made.to_json().encode()) <= LARGEST else replace(made, clients=[], peaks={})
 
     @cached_property
     def key(self) -> str:

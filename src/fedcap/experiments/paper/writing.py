@@ -1,4 +1,4 @@
-"""The two pages and their pictures, from a folder of outcomes: `<name>.json`, and grids as `<name>.jsonl`."""
+"""The pages and their pictures, from a folder of outcomes: `<name>.json`, and grids as `<name>.jsonl`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from fedcap.experiments.paper.page import FIGURES, results_page
 from fedcap.experiments.paper.pictures import pictures
 from fedcap.experiments.paper.recorded import Recorded
 from fedcap.experiments.paper.reproducing import reproducing_page
+from fedcap.experiments.paper.robustness import robustness_page, roc_curves
 from fedcap.experiments.paper.show import compare
 from fedcap.experiments.store import CellStore
 from fedcap.files import write_aside
 from fedcap.words import plural
 
 HEADLINE = "headline.jsonl"
+ROBUSTNESS = "robustness.jsonl"
 HEADLINE_HEAD = """## Every method under every attack
 
 {runs} on the embedded `digits`: every method, with rules and wrappers, under every attack there is. The
@@ -33,10 +35,13 @@ def read_results(results: Path) -> Recorded:
 def pages(results: Path) -> dict[str, str]:
     """Return the text of each page by its name."""
     recorded = read_results(results)
-    return {
+    made = {
         "RESULTS.md": results_page(recorded, _headline(results / HEADLINE)),
         "REPRODUCING.md": reproducing_page(recorded),
     }
+    if (results / ROBUSTNESS).exists():
+        made["ROBUSTNESS.md"] = robustness_page(unpack(results / ROBUSTNESS))
+    return made
 
 
 def write_pages(results: Path, docs: Path) -> list[Path]:
@@ -49,6 +54,9 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
             written += draw(docs / FIGURES / f"{name}.png")
     if (results / HEADLINE).exists():
         written += Comparison.of(unpack(results / HEADLINE)).draw(docs / FIGURES, "headline", ".png")
+    if (results / ROBUSTNESS).exists():
+        for name, draw in roc_curves(unpack(results / ROBUSTNESS)).items():
+            written += draw(docs / FIGURES / f"roc-{name}.png")
     for name, text in pages(results).items():
         write_aside(docs / name, text)
         written.append(docs / name)

@@ -1,0 +1,215 @@
+"""`docs/ROBUSTNESS.md`: what attackers who know the defence come to, and what still gets through.
+
+Everything is computed from the grid of `examples/robustness.toml`; only the prose is written by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+from fedcap.experiments.cells import Found
+from fedcap.experiments.comparison import Comparison
+from fedcap.experiments.panel import NO_ATTACK, Panel
+from fedcap.experiments.statistics import caught, separation
+from fedcap.experiments.tables import accuracy_table, difference_table
+from fedcap.records import Outcome, Table
+from fedcap.records.tables import Value
+from fedcap.words import plural
+
+PAPER, HARDENED, LOCAL, WATCHED = "fedcap", "hardened", "local", "nobody removed"
+DETECTORS = ("robust-norm", "collusion", "direction")
+PUBLISHED = ("sign-flipping", "model-replacement", "lie", "min-max", "min-sum", "ipm")
+POINTS = 0.5
+"""An attack that costs less is harmless."""
+STEPS = [step / 50 for step in range(51)]
+
+HEAD = """# Robustness
+
+The paper's FedCAP tells liars by one length, and mixes each client's model from those most like it. An
+attacker who knows that lies down beside one honest client: most of what it sends is what that client sends,
+and the rest is harm. It is mixed into its victim's model, its victim's friends are pulled along, and
+*they* cross the limit.
+
+{finding}
+
+The preset `hardened` (`--set method.preset=hardened`) is made against such attackers;
+`fedcap list fedcap` says what it does. All figures are of {runs} on the embedded
+`digits`, 30 % of the clients hostile: made by `fedcap compare examples/robustness.toml`, packed by
+`fedcap paper pack examples/robustness.toml --clients -o results/robustness.jsonl`, and computed from
+that by `make results`."""
+
+DETECTION = """## Detectors and attacks
+
+Each detector by itself, in the paper's method: `norm` is the paper's own; the others add up evidence over
+rounds. FNR is the share of attackers not removed, FPR that of honest clients removed while under attack,
+both in percent; then the mean round of removal, and the accuracy."""
+
+CURVES = """## What each score can tell
+
+How often an attacker's score is above an honest client's, in percent, each at its largest over the run: 100
+is a perfect detector, 50 a coin. Here nobody is removed, so that attackers go on to the end. The curves have
+the share of attackers found at each share of honest clients accused."""
+
+LEFT_OPEN = """## What still gets through
+
+Attacks of which the hardened method leaves attackers in, or which cost it more than half a point, with what
+they cost: points of accuracy below the same clients without attack, and how far the honest client that is
+worst off falls below its own accuracy with Local, as a mean over seeds. Clients have few test samples here:
+one of them is {sample:.1f} points."""
+
+
+def robustness_page(found: Found) -> str:
+    """Return the page."""
+    panel = Comparison.of(found).panels[0]
+    presets = _only(panel, (LOCAL, PAPER, HARDENED))
+    head = HEAD.format(finding=_finding(panel), runs=plural(len(found), "run"))
+    pictures = [f"![ROC, {name}](figures/roc-{name}.png)" for name in roc_curves(found)]
+    return (
+        "\n\n".join(
+            [
+                head,
+                "## The paper's, hardened, and Local",
+                accuracy_table(presets).markdown(),
+                difference_table(_only(panel, (PAPER, HARDENED)), PAPER).markdown(),
+                DETECTION,
+                _detection(panel).markdown(),
+                CURVES,
+                _separations(panel).markdown(),
+                *pictures,
+                _left_open(panel),
+            ]
+        )
+        + "\n"
+    )
+
+
+def roc_curves(found: Found) -> dict[str, Callable[[Path], list[Path]]]:
+    """Return what draws each picture: a curve per score, over published attacks and over adaptive ones."""
+    panel = Comparison.of(found).panels[0]
+    adaptive = [attack for attack in panel.attacks if attack not in PUBLISHED]
+    groups = {"published": [a for a in panel.attacks if a in PUBLISHED], "adaptive": adaptive}
+    return {name: partial(_draw, panel, f"{name} attacks", group) for name, group in groups.items() if group}
+
+
+def _draw(panel: Panel, title: str, attacks: Sequence[str], path: Path) -> list[Path]:
+    from fedcap.report.charts import draw_curves
+
+    runs = [run for attack in attacks for run in panel.of(WATCHED, attack).values()]
+    series: dict[str, list[float | None]] = {}
+    for score in _scores(runs):
+        benign, malicious = _peaks(runs, score)
+        series[score] = [_percent(caught(benign, malicious, step)) for step in STEPS]
+    shares = [100 * step for step in STEPS]
+    return draw_curves(
+        shares, series, path, "honest clients accused, %", "attackers found, %", title=f"ROC, {title}"
+    )
+
+
+def _only(panel: Panel, methods: Iterable[str]) -> Panel:
+    return replace(panel, methods=[method for method in methods if method in panel.methods])
+
+
+def _finding(panel: Panel) -> str:
+    """Say what the longest cuckoo does to each preset, with figures."""
+    said = []
+    for method, name in ((PAPER, "the paper's FedCAP"), (HARDENED, "the hardened one")):
+        runs = panel.of(method, "cuckoo, longest").values()
+        calm = panel.estimate(method, NO_ATTACK)
+        if runs and calm is not None:
+            lost = fmean(run.fpr or 0.0 for run in runs)
+            kept = fmean(run.fnr or 0.0 for run in runs)
+            said.append(
+                f"**{name} removes {lost:.0f} % of the honest clients and"
+                f" {100 - kept:.0f} % of the attackers, and falls from {calm.mean:.1f} % to {fmean(run.tacc for run in runs):.1f}**"
+            )
+    return f"Under `cuckoo(length=longest)` {'; '.join(said)}." if said else ""
+
+
+def _detection(panel: Panel) -> Table:
+    names = {PAPER: "norm", **{name: name for name in DETECTORS}, HARDENED: "hardened"}
+    rows: list[list[Value]] = []
+    for attack in panel.attacks:
+        rows.append([attack])
+        for method in names:
+            figures = [panel.estimate(method, attack, f) for f in ("fnr", "fpr", "rounds_to_removal", "tacc")]
+            said = [
+                "–" if f is None else f"{f.mean:.{digits}f}"
+                for f, digits in zip(figures, (0, 1, 1, 1), strict=True)
+            ]
+            rows[-1].append(" / ".join(said))
+    return Table(["attack", *names.values()], rows, "FNR / FPR / round / accuracy")
+
+
+def _separations(panel: Panel) -> Table:
+    scores = _scores(run for attack in panel.attacks for run in panel.of(WATCHED, attack).values())
+    rows: list[list[Value]] = []
+    for attack in panel.attacks:
+        runs = panel.of(WATCHED, attack).values()
+        rows.append([attack, *(_percent(separation(*_peaks(runs, score))) for score in scores)])
+    return Table(["attack", *scores], rows)
+
+
+def _scores(runs: Iterable[Outcome]) -> list[str]:
+    return list(dict.fromkeys(score for run in runs for score in run.peaks))
+
+
+def _peaks(runs: Iterable[Outcome], score: str) -> tuple[list[float], list[float]]:
+    """Return the peaks of a score over all runs, of honest clients and of attackers."""
+    there = [run.peaks[score] for run in runs if score in run.peaks]
+    return [v for peak in there for v in peak.benign], [v for peak in there for v in peak.malicious]
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _left_open(panel: Panel) -> str:
+    calm = panel.estimate(HARDENED, NO_ATTACK)
+    rows: list[list[Value]] = []
+    for attack in panel.attacks:
+        runs = panel.of(HARDENED, attack)
+        under = panel.estimate(HARDENED, attack)
+        if calm is None or under is None:
+            continue
+        missed, lost = (fmean(getattr(run, name) or 0.0 for run in runs.values()) for name in ("fnr", "fpr"))
+        cost = fmean(_cost(panel, seed, run) for seed, run in runs.items())
+        gaps = [gap for seed, run in runs.items() if (gap := _worst_gap(panel, seed, run)) is not None]
+        if missed or lost or cost > POINTS:
+            rows.append([attack, missed, lost, cost, fmean(gaps) if gaps else None])
+    columns = [
+        "attack",
+        "attackers left, %",
+        "honest removed, %",
+        "points lost",
+        "worst client against Local",
+    ]
+    head = LEFT_OPEN.format(sample=_one_sample(panel))
+    return f"{head}\n\n{Table(columns, rows).markdown()}" if rows else f"{head}\n\nNothing does."
+
+
+def _one_sample(panel: Panel) -> float:
+    """Return the least difference between two clients' accuracies: what one test sample comes to."""
+    runs = panel.of(LOCAL, NO_ATTACK).values()
+    levels = sorted({client.personal or 0.0 for run in runs for client in run.clients})
+    return min((high - low for low, high in pairwise(levels)), default=0.0)
+
+
+def _cost(panel: Panel, seed: str, run: Outcome) -> float:
+    """Return how many points the honest clients of a run are below what they have without attack."""
+    calm = panel.of(HARDENED, NO_ATTACK)[seed]
+    theirs = {client.id: client.personal or 0.0 for client in calm.clients}
+    return fmean(theirs[c.id] - (c.personal or 0.0) for c in run.clients if not c.malicious)
+
+
+def _worst_gap(panel: Panel, seed: str, run: Outcome) -> float | None:
+    """Return by how much the client that is worst off is above its own Local accuracy; mostly it is below."""
+    alone = panel.of(LOCAL, NO_ATTACK).get(seed)
+    if alone is None:
+        return None
+    theirs = {client.id: client.personal or 0.0 for client in alone.clients}
+    return min((c.personal or 0.0) - theirs[c.id] for c in run.clients if not c.malicious)

@@ -1,0 +1,92 @@
+"""The page of what attackers who know the defence come to, from made-up outcomes with figures by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from outcome_tools import over_seeds
+from paper_tools import save
+
+from fedcap.experiments import packing
+from fedcap.experiments.cells import Found
+from fedcap.experiments.paper.robustness import robustness_page
+from fedcap.experiments.paper.writing import pages, write_pages
+from fedcap.records.outcome import ClientOutcome
+from fedcap.records.peaks import Peaks
+from fedcap.records.rounds import RoundRecord
+
+
+def clients(*personal: float, malicious: int = 1) -> list[ClientOutcome]:
+    """Return clients 0, 1, … with these accuracies; the last ones are malicious."""
+    honest = len(personal) - malicious
+    return [ClientOutcome(str(k), k >= honest, None, value, None) for k, value in enumerate(personal)]
+
+
+def runs(method: str, attack: str, tacc: float, people: list[ClientOutcome], **more: Any) -> Found:
+    return over_seeds(method, attack, tacc, tacc, clients=people, **more)
+
+
+@pytest.fixture
+def found() -> Found:
+    calm = clients(100.0, 90.0, 80.0, malicious=0)
+    peaks = {"robust-norm": Peaks([1.0, 2.0], [3.0, 1.5]), "collusion": Peaks([0.0, 0.0], [0.0, 0.0])}
+    rates = {"fpr": 0.0, "fnr": 0.0, "rounds_to_removal": 2.0}
+    turned = {"fpr": 65.0, "fnr": 100.0}
+    return [
+        *runs("local", "none", 85.0, clients(95.0, 85.0, 75.0, malicious=0)),
+        *runs("fedcap", "none", 97.0, calm, **rates),
+        *runs("hardened", "none", 96.5, calm, **rates),
+        *runs("fedcap", "cuckoo, longest", 88.5, clients(90.0, 80.0, 0.0), **turned),
+        *runs("hardened", "cuckoo, longest", 94.0, clients(98.0, 84.0, 0.0), fpr=0.0, fnr=50.0),
+        *runs("hardened", "lie", 96.5, clients(100.0, 90.0, 0.0), **rates),
+        *runs("nobody removed", "lie", 96.0, clients(100.0, 90.0, 0.0), peaks=peaks, **rates),
+    ]
+
+
+def test_the_finding_has_the_figures_of_both_presets(found: Found) -> None:
+    page = " ".join(robustness_page(found).split())
+    assert (
+        "the paper's FedCAP removes 65 % of the honest clients and 0 % of the attackers, and falls from"
+        in page
+    )
+    assert "97.0 % to 88.5" in page
+    assert "the hardened one removes 0 % of the honest clients and 50 % of the attackers" in page
+
+
+def test_what_gets_through_is_told_with_its_cost(found: Found) -> None:
+    left = robustness_page(found).partition("## What still gets through")[2]
+    row = next(line for line in left.splitlines() if line.startswith("| cuckoo, longest"))
+    # 50 % left, none removed; (100 − 98 + 90 − 84) / 2 points lost; the worst is 84 − 85 above Local
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == ["50.0", "0.0", "4.0", "-1.0"]
+    assert "lie" not in left  # all attackers found, nothing lost
+    assert "one of them is 10.0 points" in left
+
+
+def test_each_scores_separation_is_in_percent(found: Found) -> None:
+    table = robustness_page(found).partition("## What each score can tell")[2]
+    row = next(line for line in table.splitlines() if line.startswith("| lie"))
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == ["75.0", "50.0"]
+
+
+def test_the_page_is_written_with_its_curves_where_there_are_runs(tmp_path: Path, found: Found) -> None:
+    folder = save([], tmp_path / "results")
+    assert "ROBUSTNESS.md" not in pages(folder)
+    packing.pack(found, folder / "robustness.jsonl", clients=True)
+    assert pages(folder)["ROBUSTNESS.md"] == robustness_page(found)
+    written = write_pages(folder, tmp_path)
+    assert tmp_path / "ROBUSTNESS.md" in written
+    assert tmp_path / "figures" / "roc-published.png" in written
+
+
+def test_peaks_are_the_largest_numbers_of_each_client(found: Found) -> None:
+    def record(**scores: dict[str, float | None]) -> Any:
+        return type("Record", (), {"scores": {name.replace("_", "-"): at for name, at in scores.items()}})
+
+    history: list[RoundRecord] = [
+        record(norm={"a": 1.0, "b": None, "c": 9.0}),
+        record(norm={"a": 3.0, "b": 2.0, "c": float("nan")}, robust_norm={"a": -1.0}),
+    ]
+    peaks = Peaks.of(history, frozenset({"c"}))
+    assert peaks == {"norm": Peaks([3.0, 2.0], [9.0]), "robust-norm": Peaks([-1.0], [])}
