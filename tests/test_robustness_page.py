@@ -60,7 +60,7 @@ def test_what_gets_through_is_told_with_its_cost(found: Found) -> None:
     row = next(line for line in left.splitlines() if line.startswith("| cuckoo, longest"))
     # 50 % left, none removed; (100 − 98 + 90 − 84) / 2 points lost; the worst is 84 − 85 above Local
     assert [cell.strip() for cell in row.strip("|").split("|")][1:] == ["50.0", "0.0", "4.0", "-1.0"]
-    assert "lie" not in left  # all attackers found, nothing lost
+    assert "| lie" not in left  # all attackers found, nothing lost
     assert "one of them is 10.0 points" in left
 
 

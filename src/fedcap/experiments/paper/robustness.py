@@ -121,11 +121,11 @@ def _finding(panel: Panel) -> str:
         runs = panel.of(method, "cuckoo, longest").values()
         calm = panel.estimate(method, NO_ATTACK)
         if runs and calm is not None:
-            lost = fmean(run.fpr or 0.0 for run in runs)
-            kept = fmean(run.fnr or 0.0 for run in runs)
+            lost, kept = (fmean(getattr(run, rate) or 0.0 for run in runs) for rate in ("fpr", "fnr"))
+            left = fmean(run.tacc for run in runs)
             said.append(
                 f"**{name} removes {lost:.0f} % of the honest clients and"
-                f" {100 - kept:.0f} % of the attackers, and falls from {calm.mean:.1f} % to {fmean(run.tacc for run in runs):.1f}**"
+                f" {100 - kept:.0f} % of the attackers, and falls from {calm.mean:.1f} % to {left:.1f}**"
             )
     return f"Under `cuckoo(length=longest)` {'; '.join(said)}." if said else ""
 
