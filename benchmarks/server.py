@@ -16,9 +16,10 @@ from benchmarks.work import ALL_THREADS, matmul_peak, peak_memory, threads
 from fedcap.methods import make
 from fedcap.methods.base import Uploads
 from fedcap.methods.conclude import conclude
-from fedcap.methods.fedcap import FedCAPState
+from fedcap.methods.fedcap_state import FedCAPState
 
 Step = Callable[[], tuple[float, float]]
+Rows = tuple[torch.Tensor, torch.Tensor]
 
 SIZES = (
     (20, 156_810),
@@ -30,15 +31,28 @@ SIZES = (
 )
 
 
-def step(clients: int, weights: int) -> Step:
-    """Return a function that does the server's step once and returns the seconds of its two halves."""
-    method = make("fedcap", t_norm=1e9)
+def step(clients: int, weights: int, preset: str = "paper", rows: Rows | None = None) -> Step:
+    """Return a function that does the server's step once and returns the seconds of its two halves.
+
+    `rows` are the models in its pools, and the updates that come: drawn, if none are given.
+    """
+    models, updates = rows or (torch.randn(clients, weights), torch.randn(clients, weights))
+    method = make("fedcap", t_norm=1e9, preset=preset)
     memory = method.judge.start()
     ids = torch.arange(clients)
     counts = torch.ones(clients, dtype=torch.float64)
-    models = torch.randn(clients, weights)
-    state = FedCAPState(torch.zeros(weights), ids, models, models[:0], counts, torch.tensor([0, weights]))
-    uploads = Uploads(ids, torch.randn(clients, weights), counts)
+    state = FedCAPState(
+        model=torch.zeros(weights),
+        ids=ids,
+        models=models,
+        updates=models[:0],
+        samples=counts,
+        compared=torch.tensor([0, weights]),
+        norms=counts,
+        votes=counts,
+        agreement=torch.eye(clients),
+    )
+    uploads = Uploads(ids, updates, counts)
 
     def play() -> tuple[float, float]:
         began = time.perf_counter()
@@ -52,9 +66,11 @@ def step(clients: int, weights: int) -> Step:
 
 def measure(clients: int, weights: int) -> report.Row:
     """Return a row of the table: the best of a few steps, with all threads."""
-    play = step(clients, weights)
+    rows = torch.randn(clients, weights), torch.randn(clients, weights)
+    play, guarded = (step(clients, weights, preset, rows) for preset in ("paper", "hardened"))
+    times = 3 if clients * weights < 2e8 else 1
     with threads(ALL_THREADS):
-        taken = [play() for _ in range(3 if clients * weights < 2e8 else 1)]
+        taken, hardened = zip(*((play(), guarded()) for _ in range(times)), strict=True)
         peak = matmul_peak()
     customise, rest = (min(times) for times in zip(*taken, strict=True))
     return {
@@ -62,6 +78,7 @@ def measure(clients: int, weights: int) -> report.Row:
         "D": weights,
         "customise, s": customise,
         "recover to detect, s": rest,
+        "hardened, times as long": min(map(sum, hardened)) / min(map(sum, taken)),
         "share of the peak, %": 100 * 4 * clients**2 * weights / (customise + rest) / peak,
         "peak memory so far, GB": peak_memory(),
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedcap.detection.spread import SIGMA
 from fedcap.matrices import weighted_mean
 from fedcap.methods import equations
 
@@ -22,7 +23,6 @@ STRENGTH = 40.0
 """How fast a contributor's share falls with opposition: by this power of e per unit of cosine."""
 MARGIN = 0.05
 PATIENCE = 2.0
-SIGMA = 1.4826
 SHORTEST = 1e-12
 NOTHING = -1e9
 """The logarithm of no vote at all."""
@@ -65,6 +65,7 @@ def opposition(agreement: Tensor) -> Tensor:
     """Return how much each contributor opposes each receiver beyond what is usual for it, N×N, in logarithms.
 
     Usual is the median cosine between the receiver's update and all others', less one robust deviation.
+    Those who go against nearly everybody count less still, except for those who go their way.
     """
     count = len(agreement)
     if count < 3:
@@ -85,6 +86,7 @@ def capped(weights: Tensor, own: Tensor, largest: float = LARGEST) -> Tensor:
 
     What is cut off goes to the client itself; a newcomer, who has no row of its own, shares it over all.
     """
+    own = own.to(weights.device)
     mine = own[:, None] == torch.arange(weights.shape[1], device=weights.device)
     cut = torch.where(mine, weights, weights.clamp_max(largest))
     left = 1 - cut.sum(dim=1, keepdim=True)
