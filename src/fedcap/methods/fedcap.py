@@ -119,6 +119,7 @@ class FedCAP(Method[FedCAPState]):
             norms=torch.empty(0, dtype=torch.float64),
             votes=torch.empty(0, dtype=torch.float64),
             agreement=torch.empty(0, 0),
+            likeness=torch.empty(0, 0),
         )
 
     def asks(self, state: FedCAPState, ids: Tensor) -> Tensor:
@@ -152,7 +153,7 @@ class FedCAP(Method[FedCAPState]):
         """Return how like each participant is to each client of the pools, R×N (Eq. 4), and alpha."""
         pool = Rows(state.models, state.model) if self.calibrate else Rows(state.updates)
         columns = slice(*state.compared.tolist())
-        known = cosines(pool, pool, columns)
+        known = state.likeness.to(state.models) if len(state.likeness) else cosines(pool, pool, columns)
         alpha = equations.sharpness(known) if self.alpha == "auto" else self.alpha
         similarities = known[own]
         new = own < 0
@@ -201,6 +202,7 @@ class FedCAP(Method[FedCAPState]):
             look.norms,
             torch.where(stay, look.votes if self.guarded else 1.0, 0.0),
             look.agreement if self.guarded else state.agreement[:0, :0],
+            look.likeness if self.guarded and self.similarity == "all" else state.likeness[:0, :0],
         )
         return pools.only(here), ()
 

@@ -29,6 +29,8 @@ class FedCAPState:
     """N: how much each one's word counts: a share of one vote for those who sent the same, 0 on probation."""
     agreement: Tensor
     """N×N: the cosines between their updates as sent, if mixing is guarded; else empty."""
+    likeness: Tensor
+    """N×N: the cosines between their calibrated updates, if they were computed already; else empty."""
 
     def only(self, mask: Tensor) -> FedCAPState:
         """Return the pools with those clients alone for whom the mask holds."""
@@ -43,4 +45,5 @@ class FedCAPState:
             norms=self.norms[mask],
             votes=self.votes[mask],
             agreement=self.agreement[mask][:, mask] if len(self.agreement) else self.agreement,
+            likeness=self.likeness[mask][:, mask] if len(self.likeness) else self.likeness,
         )
