@@ -95,7 +95,8 @@ def test_no_contributor_passes_its_cap_and_rows_sum_to_one():
     votes = torch.ones(5, dtype=torch.float64)
     own = torch.tensor([0, 1, 2, 3, -1])
     weights = guard.mixing_weights(similarities, own, torch.full((5, 5), 0.5), votes, 50.0, 0.1)
-    torch.testing.assert_close(weights.sum(dim=1), torch.ones(5))
+    torch.testing.assert_close(weights[:4].sum(dim=1), torch.ones(4))
+    assert float(weights[4].max()) <= guard.LARGEST  # a newcomer's rest is the reference's
     assert float(weights[0, 1]) == pytest.approx(guard.LARGEST)
     assert float(weights[0, 0]) == pytest.approx(1 - guard.LARGEST)  # the rest stays with the client
 
@@ -106,6 +107,13 @@ def test_copies_count_once_and_those_on_probation_not_at_all():
     own = torch.tensor([0])
     weights = guard.mixing_weights(alike, own, torch.full((5, 5), 0.5), votes, 5.0, 0.8)
     np.testing.assert_allclose(weights[0].numpy(), [0.8, 0.1, 0.05, 0.05, 0.0], atol=1e-6)
+
+
+def test_probation_holds_even_if_nobody_else_is_left():
+    votes = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    alike, agreement = torch.full((2, 3), 0.5), torch.full((3, 3), 0.5)
+    weights = guard.mixing_weights(alike, torch.tensor([0, -1]), agreement, votes, 5.0, 0.5)
+    np.testing.assert_allclose(weights.numpy(), [[1.0, 0, 0], [guard.LARGEST, 0, 0]], atol=1e-6)
 
 
 def test_a_long_row_counts_no_further_out_than_its_reach():
@@ -129,12 +137,36 @@ def test_the_reference_moves_by_a_median_length_at_most():
     last = torch.tensor([1.0, 1.0])
     steps = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 1e6]])
     models, norms = last + steps, steps.norm(dim=1).double()
-    samples = torch.tensor([1.0, 1.0, 2.0, 4.0], dtype=torch.float64)
-    moved = guard.robust_reference(models, samples, norms, last) - last
+    samples, votes = torch.tensor([1.0, 1.0, 2.0, 4.0]).double(), torch.ones(4).double()
+    moved = guard.robust_reference(models, samples, norms, votes, last) - last
     clipped = steps / norms[:, None] * norms.clamp_max(float(norms.median()))[:, None]
-    expected = (samples[:, None] * clipped).sum(dim=0) / 8
+    expected = clipped.mean(dim=0)  # nobody has more say than the median client, of one sample
     np.testing.assert_allclose(moved.numpy(), expected.numpy(), atol=1e-1)
     assert float(moved.norm()) <= float(norms.median()) + 1e-1
+
+
+@pytest.mark.parametrize("votes", [[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+def test_the_reference_stays_a_number_where_nothing_moved_or_nobody_counts(votes):
+    last, still = torch.tensor([1.0, 1.0]), torch.zeros(4, dtype=torch.float64)
+    still[3] = 2.0
+    models = last + still[:, None].float()
+    made = guard.robust_reference(models, torch.ones(4), still, torch.tensor(votes).double(), last)
+    np.testing.assert_allclose(made.numpy(), last.numpy())
+
+
+@pytest.mark.parametrize("zeros", [1, 2])
+def test_half_of_the_clients_sending_zeros_ends_nothing(zeros):
+    method = make("fedcap", preset="hardened")
+    layout = Layout.of(nn.Linear(3, 2))
+    state = method.start(torch.zeros(layout.size), layout)
+    rows = torch.randn(2 * zeros, layout.size, generator=torch.Generator().manual_seed(0))
+    rows[:zeros] = 0
+    uploads = Uploads(torch.arange(len(rows)), rows, torch.ones(len(rows)))
+    for _ in range(3):
+        ended = end_round(method, state, uploads)
+        assert not ended.verdict.removed
+        state = ended.state
+    assert method.global_model(state).isfinite().all()
 
 
 # --- alpha from the cosines

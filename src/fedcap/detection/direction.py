@@ -1,16 +1,15 @@
 """Direction: whose update goes against most of the others', much more so than anybody else's.
 
-    z_k = −(s_k − median) / max(1.4826 · MAD, floor),    s_k = median_i cos(d_k, d_i)
+    z_k = −(s_k − median) / max(1.4826 · MAD, floor),    s_k = m(cos(d_k, d_i))
 
-over the updates as they were sent, if s_k is negative. It finds attackers who pass for a victim's kin by
-what the server compares, and pull against where all of them want to go. But a client whose data are unlike
-anybody's may well go against the others too; so this is for federations in which nobody should, and not a
-default.
+over the updates as they were sent, if s_k is negative; m is the mean of the middle half over i. It finds
+attackers who pass for a victim's kin by what the server compares, and pull against where all of them want
+to go. But a client whose data are unlike anybody's may well go against the others too; so this is for
+federations in which nobody should, and not a default.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -42,8 +41,7 @@ class Direction(Detector):
 
     def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
         """Return the deviations of those who go against most others; 0 for all others."""
-        others = look.agreement.double().masked_fill(look.equal, math.nan)
-        support = torch.nanmedian(others, dim=1).values.nan_to_num()
+        support = look.with_others(look.agreement)
         far = torch.where(support < 0, -deviations(support, look.votes, self.floor), 0.0)
         return [Score("direction", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
 

@@ -41,6 +41,8 @@ class Evidence(Policy):
     ) -> tuple[Mapping[int, Reason], Tensors]:
         """Add this round's evidence, and remove whoever has enough against it."""
         lost = {client: reason for client, reason in accused.items() if not math.isfinite(reason.value)}
+        if 2 * len(lost) > len(lost) + len(look):  # then it is rather the server's models that are broken
+            lost = {}
         told = [score for score in scores if score.evidence is not None]
         if not told or not len(look):
             return lost, memory
@@ -49,10 +51,9 @@ class Evidence(Policy):
         books = owned("books", memory)
         found = recall(books, look.ids)
         if not jumped:
-            strongest = torch.stack([score.evidence for score in told if score.evidence is not None])
-            found = (found + strongest.max(dim=0).values).clamp_min(0)
+            found = (found + _strongest(told)).clamp(0, self._enough)
         after = {**under("books", remember(books, look.ids, found)), "length": length}
-        guilty = found >= -math.log(self.chance)
+        guilty = found >= self._enough
         if jumped or 2 * int(guilty.sum()) > len(look):
             return lost, after
         removed = {
@@ -60,6 +61,10 @@ class Evidence(Policy):
             for row in guilty.nonzero().flatten().tolist()
         }
         return {**lost, **removed}, after
+
+    @property
+    def _enough(self) -> float:
+        return -math.log(self.chance)
 
     def _reason(self, scores: Sequence[Score], row: int, found: float) -> Reason:
         """Return the strongest accusation of the round, with what there was before."""
@@ -71,6 +76,12 @@ class Evidence(Policy):
             said.limit,
             f"{said.sentence}; evidence {math.exp(min(found, 60)):.2g} to 1",
         )
+
+
+def _strongest(scores: Sequence[Score]) -> Tensor:
+    """Return the strongest evidence of any score, N; what is no number says nothing."""
+    values = torch.stack([score.evidence for score in scores if score.evidence is not None])
+    return torch.where(values.isnan(), -torch.inf, values).max(dim=0).values
 
 
 def _at(values: Tensor | None, row: int) -> float:

@@ -41,6 +41,16 @@ class Judge:
             memory |= under(name, detector.start())
         return memory
 
+    def forget(self, memory: Tensors, client: int) -> dict[str, Tensor]:
+        """Return the memory without what `remember` put there of a client."""
+        left = dict(memory)
+        for name in memory:
+            numbers = f"{name.removesuffix('ids')}values"
+            if name.endswith("ids") and numbers in memory:
+                others = memory[name] != client
+                left[name], left[numbers] = memory[name][others], memory[numbers][others]
+        return left
+
     def __call__(self, look: Look, memory: Tensors) -> tuple[Verdict, Tensors]:
         """Return who is removed and who is suspected, with every score, and the memory after the round.
 

@@ -1,16 +1,18 @@
 """A scale-free test of length: how much further a client went than the others, in their own spread.
 
-    z_k = (log ‖d_k‖ − log⁺(n_k / median n) − median) / max(1.4826 · MAD, floor)
+    z_k = (log ‖d_k‖ − log(n_k / median n) − median) / max(1.4826 · MAD, floor)
 
 d_k is the update as it was sent, so what counts is how far a client went from the model it got. Clients who
-have more samples take more steps, and may go further in proportion. The paper's limit, `norm`, is on the
-length from the global model: it depends on the network, the learning rate and the number of steps, and
-clients who are few of their kind lie far from the global model, however honest they are. Here all lengths
-may be multiplied by a number, and groups may lie wherever they like, and nothing changes.
+have more samples than most take more steps, and may go further in proportion, up to three times. The
+paper's limit, `norm`, is on the length from the global model: it depends on the network, the learning rate
+and the number of steps, and clients who are few of their kind lie far from the global model, however honest
+they are. Here all lengths may be multiplied by a number, and groups may lie wherever they like, and nothing
+changes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -24,6 +26,8 @@ from fedcap.state import Tensors
 
 SHORTEST = 1e-12
 USUAL = 4.5
+MOST = math.log(3)
+"""How much further more samples may take anybody: counts are claims."""
 
 
 @registry.register("robust-norm")
@@ -49,11 +53,11 @@ class RobustNorm(Detector):
 
 
 def _more_samples(look: Look) -> Tensor | float:
-    """Return the logarithm of how many times the median number of samples each client has, N; 0 if fewer."""
+    """Return the logarithm of how many times the median number of samples each client has, N, from 1 to 3."""
     if look.samples is None:
         return 0.0
     counts = look.samples.double().cpu().clamp_min(1).log()
-    return (counts - weighted_median(counts, look.votes)).clamp_min(0)
+    return (counts - weighted_median(counts, look.votes)).clamp(0, MOST)
 
 
 SENTENCE = "went further than the others by {value:.1f} times their spread (limit {limit:g})"

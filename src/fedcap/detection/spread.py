@@ -37,11 +37,11 @@ def weighted_median(values: Tensor, weights: Tensor) -> Tensor:
 def evidence(deviation: Tensor, usual: float) -> Tensor:
     """Return the logarithm of the evidence against a client, N, by how far out it is.
 
-        e = exp(θ · (z − usual)),    θ = 0.8
+        log e = max(θ · (z − usual), −1),    θ = 0.8
 
-    Honest clients differ from each other in every round alike, so deviations up to the usual one speak for a
-    client rather than against it. If one round in ten at most is beyond it, and then no further than an
-    exponential number would be, E[e] ≤ 1: the product of e over rounds is a fair game at best, and by Ville's
-    inequality ever reaches 1/δ with a chance of at most δ.
+    Honest clients differ from each other in every round alike, so deviations below the usual one speak for a
+    client, though no single round speaks loudly for it. If nine rounds of ten are below usual − 1/θ, and the
+    others no further beyond usual than an exponential number would be, E[e] < 1: the product of e over
+    rounds is a fair game at best, and by Ville's inequality ever reaches 1/δ with a chance of at most δ.
     """
-    return THETA * (deviation - usual)
+    return (THETA * (deviation - usual)).clamp_min(-1.0)

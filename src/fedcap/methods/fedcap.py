@@ -217,8 +217,7 @@ class FedCAP(Method[FedCAPState]):
             return state.model
         if not self.guarded:
             return equations.global_model(state.models, state.samples)
-        counted = state.samples * state.votes
-        return guard.robust_reference(state.models, counted, state.norms, state.model)
+        return guard.robust_reference(state.models, state.samples, state.norms, state.votes, state.model)
 
     def pools(self, state: FedCAPState) -> Pools:
         """Return the recovered models of the last round's participants."""

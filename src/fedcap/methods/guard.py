@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcap.detection.spread import SIGMA
+from fedcap.detection.spread import SIGMA, weighted_median
 from fedcap.matrices import weighted_mean
 from fedcap.methods import equations
 
@@ -38,7 +38,9 @@ def mixing_weights(
     against = opposition(agreement)[own].to(similarities)
     against[own < 0] = 0.0
     logits = alpha * similarities - against + votes.log().clamp_min(NOTHING).to(similarities)
-    return capped(equations.mixing_weights(logits, own, 1.0, phi), own)
+    weights = equations.mixing_weights(logits, own, 1.0, phi)
+    counting = _mine(own, weights) | (votes > 0).to(weights.device)
+    return capped(weights * counting, own)
 
 
 def customised_models(
@@ -84,21 +86,29 @@ def opposition(agreement: Tensor) -> Tensor:
 def capped(weights: Tensor, own: Tensor, largest: float = LARGEST) -> Tensor:
     """Return the weights, R×N, with no contributor but a client itself over `largest`.
 
-    What is cut off goes to the client itself; a newcomer, who has no row of its own, shares it over all.
+    What is cut off goes to the client itself. A newcomer has no row of its own: its weights sum to less than
+    1, and the rest is the reference's.
     """
-    own = own.to(weights.device)
-    mine = own[:, None] == torch.arange(weights.shape[1], device=weights.device)
+    mine = _mine(own, weights)
     cut = torch.where(mine, weights, weights.clamp_max(largest))
-    left = 1 - cut.sum(dim=1, keepdim=True)
-    return torch.where((own >= 0)[:, None], cut + mine * left, cut / cut.sum(dim=1, keepdim=True))
+    return cut + mine * (1 - cut.sum(dim=1, keepdim=True))
 
 
-def robust_reference(models: Tensor, samples: Tensor, norms: Tensor, last: Tensor) -> Tensor:
+def _mine(own: Tensor, weights: Tensor) -> Tensor:
+    """Return which weight, of R×N, is each receiver's for itself."""
+    return own.to(weights.device)[:, None] == torch.arange(weights.shape[1], device=weights.device)
+
+
+def robust_reference(models: Tensor, samples: Tensor, norms: Tensor, votes: Tensor, last: Tensor) -> Tensor:
     """Return the mean of the models, D, none of them further from the last reference than the median length.
 
-    This is one step of centred clipping (Karimireddy et al., ICML 2021) from the last reference.
+    This is one step of centred clipping (Karimireddy et al., ICML 2021) from the last reference. Nobody
+    counts for more samples than the median client has, and those who have no vote do not count.
     """
-    near = (norms.median() / norms.clamp_min(SHORTEST)).clamp_max(1.0).to(samples)
-    shares = samples / samples.sum()
-    rest = 1 - float((shares * near).sum())
-    return weighted_mean(models, shares * near) * (1 - rest) + rest * last
+    typical = weighted_median(norms, votes) if bool(votes.any()) else norms.new_zeros(())
+    near = torch.where(norms <= typical, 1.0, typical / norms.clamp_min(SHORTEST))
+    counted = samples.double().clamp_max(float(samples.double().median())) * votes
+    shares = counted / counted.sum().clamp_min(SHORTEST)
+    kept = shares * near
+    total = float(kept.sum())
+    return last if total == 0 else weighted_mean(models, kept) * total + (1 - total) * last

@@ -196,8 +196,10 @@ class Server:
             self._state = self.method.forget(self._state, self.roster.rows([client]))
 
     def readmit(self, client: str) -> None:
-        """Take a removed client back: it comes as a newcomer."""
+        """Take a removed client back: it comes as a newcomer, and nothing is held against it."""
         del self.removed[client]
+        if self.method.judge is not None and client in self.roster:
+            self._memory = self.method.judge.forget(self._memory, self.roster.row(client))
 
     @property
     def global_model(self) -> Tensor | None:

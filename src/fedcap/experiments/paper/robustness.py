@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -57,10 +56,10 @@ the share of attackers found at each share of honest clients accused."""
 
 LEFT_OPEN = """## What still gets through
 
-Attacks of which the hardened method leaves attackers in, or which cost it more than half a point, with what
-they cost: points of accuracy below the same clients without attack, and how far the honest client that is
-worst off falls below its own accuracy with Local, as a mean over seeds. Clients have few test samples here:
-one of them is {sample:.1f} points."""
+Attacks of which the hardened method leaves attackers in, or removes honest clients, or which cost it more
+than half a point, with what they cost: points of accuracy below the same clients without attack; and by how
+many points the honest client that is worst off is above its own accuracy with Local, as a mean over seeds
+(negative: below it). Clients have few test samples here, so one sample is several points."""
 
 
 def robustness_page(found: Found) -> str:
@@ -177,7 +176,10 @@ def _left_open(panel: Panel) -> str:
         if calm is None or under is None:
             continue
         missed, lost = (fmean(getattr(run, name) or 0.0 for run in runs.values()) for name in ("fnr", "fpr"))
-        cost = fmean(_cost(panel, seed, run) for seed, run in runs.items())
+        calm_runs = panel.of(HARDENED, NO_ATTACK)
+        cost = fmean(
+            [_cost(calm_runs[seed], run) for seed, run in runs.items() if seed in calm_runs] or [0.0]
+        )
         gaps = [gap for seed, run in runs.items() if (gap := _worst_gap(panel, seed, run)) is not None]
         if missed or lost or cost > POINTS:
             rows.append([attack, missed, lost, cost, fmean(gaps) if gaps else None])
@@ -188,20 +190,12 @@ def _left_open(panel: Panel) -> str:
         "points lost",
         "worst client against Local",
     ]
-    head = LEFT_OPEN.format(sample=_one_sample(panel))
+    head = LEFT_OPEN
     return f"{head}\n\n{Table(columns, rows).markdown()}" if rows else f"{head}\n\nNothing does."
 
 
-def _one_sample(panel: Panel) -> float:
-    """Return the least difference between two clients' accuracies: what one test sample comes to."""
-    runs = panel.of(LOCAL, NO_ATTACK).values()
-    levels = sorted({client.personal or 0.0 for run in runs for client in run.clients})
-    return min((high - low for low, high in pairwise(levels)), default=0.0)
-
-
-def _cost(panel: Panel, seed: str, run: Outcome) -> float:
+def _cost(calm: Outcome, run: Outcome) -> float:
     """Return how many points the honest clients of a run are below what they have without attack."""
-    calm = panel.of(HARDENED, NO_ATTACK)[seed]
     theirs = {client.id: client.personal or 0.0 for client in calm.clients}
     return fmean(theirs[c.id] - (c.personal or 0.0) for c in run.clients if not c.malicious)
 
