@@ -5,10 +5,11 @@ left of good rounds never counts in advance:
 
     E_k ← max(0, E_k + log e_k),    removed if E_k ≥ log(1/δ)
 
-δ bounds the chance that a given honest client is ever removed on account of rounds from a given one on, if
-honest deviations are as `spread.evidence` supposes. Whoever is over a score's limit and not
-removed is on probation: it takes part, and what it sends counts for nobody. Nobody is removed in a round in
-which everybody's length jumped, since then the common point did, nor ever a majority of those who take part.
+δ bounds the chance that a given honest client is ever removed by one detector, on account of rounds from a
+given one on, if honest deviations are as `spread.evidence` supposes. What a detector calls proof is enough
+at once, whatever δ is. Whoever is over a score's limit and not removed is on probation: it takes part, and
+what it sends counts for nobody. Nobody is removed in a round in which everybody's length jumped, since then
+the common point did, nor ever a majority of those who take part.
 """
 
 from __future__ import annotations
