@@ -261,6 +261,7 @@ def honest_removed(result: fedcap.Result) -> int:
     return sum(not client.malicious and client.id in result.removed for client in result.clients)
 
 
+@pytest.mark.slow
 def test_the_attack_that_bends_the_papers_mixing_hardly_bends_the_guarded_one(poisoned):
     assert honest_removed(poisoned["hardened"]) == 0
     assert poisoned["hardened"].tacc > poisoned["paper"].tacc + 2

@@ -254,6 +254,21 @@ def test_somebody_removed_by_hand_leaves_the_pools_and_may_come_back_as_a_newcom
     assert other.open(SITES).asked == ("0",)
 
 
+def test_nothing_is_held_against_whoever_is_readmitted():
+    here = server(preset="hardened")
+    here.open(SITES)
+    serving = here.serve([])
+    sent = rows(len(SITES))
+    sent /= sent.norm(dim=1, keepdim=True)
+    sent[2] *= 1000
+    here.close([Upload(k, serving.round, row, 5) for k, row in zip(serving.clients, sent, strict=True)])
+    assert set(here.removed) == {"0"}
+    here.readmit("0")
+    for seed in range(4):
+        play(here, seed=seed)
+    assert not here.removed
+
+
 def test_a_stranger_can_be_made_a_model_without_being_enrolled():
     here = server()
     play(here)
