@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from fedcap.detection import Look, Reason, Score, make_judge, recall
-from fedcap.detection.collusion import Collusion
+from fedcap.detection.collusion import Collusion, centrality, oddity
 from fedcap.detection.direction import Direction
 from fedcap.detection.evidence import Evidence
 from fedcap.detection.robust_norm import RobustNorm
@@ -232,6 +232,60 @@ def test_equal_and_odd_rows_are_accused_in_the_second_round():
 def test_the_owner_of_an_ordinary_row_cannot_be_framed_by_copies():
     copied = [with_attackers(crowd(14, seed=s), crowd(14, seed=s)[4], 6) for s in range(6)]
     assert not set.union(*collusion_over(copied))
+
+
+def test_oddity_is_three_deviations_in_one():
+    rows = with_attackers(crowd(14), crowd(14).mean(dim=0) - 0.05, 3)
+    look = look_of(rows)
+    numpy = rows.double().numpy()
+    one, two = np.abs(numpy).sum(axis=1), np.linalg.norm(numpy, axis=1)
+    votes = [1] * 14 + [1 / 3] * 3
+
+    def z(values, floor):
+        once = values[:15]  # the three copies are one
+        middle = np.median(once)
+        return (values - middle) / max(1.4826 * np.median(np.abs(once - middle)), floor)
+
+    np.testing.assert_allclose(look.votes.numpy(), votes)
+    expected = np.sqrt(
+        z(centrality(look).numpy(), 0.05) ** 2
+        + np.maximum(0, z(np.log(one / two), 0.05)) ** 2
+        + z(numpy.sum(axis=1) / two / np.sqrt(400), 0.02) ** 2
+    )
+    np.testing.assert_allclose(oddity(look).numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("made", ["mean", "lopsided", "signs"])
+def test_what_no_single_client_would_send_is_odd_at_any_length(made):
+    def rows(scale, seed):
+        honest = crowd(14, seed=seed) ** 3  # as uneven as updates are
+        mean = honest.mean(dim=0)
+        vectors = {"mean": mean, "lopsided": honest[0] - honest[0].std() / 2, "signs": mean.sign()}
+        return with_attackers(honest, scale * vectors[made], 6)
+
+    for scale in (0.01, 1.0):
+        rounds = [rows(scale, seed) for seed in range(3)]
+        assert collusion_over(rounds)[-1] == set(range(14, 20))
+
+
+def test_a_client_much_shorter_than_the_others_is_not_framed_by_copies():
+    def rows(seed):
+        honest = crowd(14, seed=seed)
+        honest[4] *= 0.05
+        return with_attackers(honest, honest[4], 6)
+
+    assert not set.union(*collusion_over([rows(seed) for seed in range(6)]))
+
+
+def test_one_odd_round_of_a_victim_is_not_enough_to_frame_it():
+    rounds = [with_attackers(crowd(14, seed=s), crowd(14, seed=s)[4], 6) for s in range(4)]
+    rounds[2][[4, *range(14, 20)]] = 0.1
+    assert not set.union(*collusion_over(rounds))
+
+
+def test_sending_the_same_every_other_round_is_no_way_round():
+    odd = [with_attackers(crowd(14, seed=s), -3 * crowd(14, seed=s).mean(dim=0), 6) for s in range(2)]
+    assert collusion_over([odd[0], crowd(20, seed=5), odd[1]])[-1] == set(range(14, 20))
 
 
 def test_copyists_who_take_turns_are_no_evidence_against_their_victim():

@@ -1,16 +1,19 @@
-"""Collusion: clients who sent the same, and something that no ordinary client sends.
+"""Collusion: clients who sent the same, and something that no single client's training would give.
 
 Two honest clients never send the same update, so of g clients who did, g − 1 at least are liars. But one of
 them may be honest, and the others its copies: equality alone proves nothing against any one of them. It is
 made harmless first (they share one vote), and they are accused only as far as what they sent is out of the
-ordinary: longer or shorter than the others' calibrated updates, turned away from most of them, or unusually
-near to or far from the mean direction of what others sent,
+ordinary. What attackers have to send in common is made of many clients' updates, or of none, and that
+shows, however long it is and wherever it points: it is unusually near to or far from the mean direction of
+the others, more even over the weights, or has more of one sign,
 
-    z_k = max( |z(log ‖d̃_k‖)|, −z(m(cos(d̃_k, d̃_i))), |z(cos(d_k, mean_i d_i/‖d_i‖))| ),
+    z_k² = z(cos(d_k, mean_i d_i/‖d_i‖))² + max(0, z(log ‖d_k‖₁/‖d_k‖₂))² + z(Σ_j d_kj / (√D ‖d_k‖₂))²,
 
-where m is the mean of the middle half over i, and only if the same two sent the same before. A copy of an
-ordinary row is ordinary, so its owner is not framed by it. Published attacks that send one vector M times
-(LIE, Min-Max, Min-Sum, IPM) mostly are not ordinary.
+in this round and in the last in which a client sent the same as another; the smaller of the two counts,
+and only if the other was the same before too. A copy of an ordinary row is ordinary, so
+its owner is not framed by it: honest clients may be much shorter than the others, or turned away from
+them, and neither counts here. Published attacks that send one vector M times (LIE, Min-Max, Min-Sum, IPM)
+are not ordinary.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from torch import Tensor
 from fedcap.detection.base import Detector, Look, Score, recall, registry, remember
 from fedcap.detection.robust_norm import SHORTEST
 from fedcap.detection.spread import deviations, evidence
+from fedcap.matrices import Rows
 from fedcap.state import Tensors, owned, under
 
 
@@ -35,12 +39,8 @@ from fedcap.state import Tensors, owned, under
 class Collusion(Detector):
     """Clients who sent the same update in several rounds, as far as it is out of the ordinary."""
 
-    limit: Annotated[float, Field(gt=0)] = 3.0
+    limit: Annotated[float, Field(gt=0)] = 5.0
     """How far out of the ordinary a row may be that several sent."""
-    length_floor: Annotated[float, Field(gt=0)] = 0.15
-    """The least spread of the lengths' logarithms."""
-    cosine_floor: Annotated[float, Field(gt=0)] = 0.05
-    """The least spread of the cosines."""
 
     @property
     def limits(self) -> Mapping[str, float]:
@@ -52,11 +52,14 @@ class Collusion(Detector):
 
         It is 0 for all others.
         """
-        partners, rounds = owned("partners", memory), owned("rounds", memory)
+        partners, rounds, before = (owned(name, memory) for name in ("partners", "rounds", "before"))
         partner = recall(partners, look.ids, NOBODY)
         again = _equal_to(look, partner)
         times = torch.where(again, recall(rounds, look.ids) + 1, 1)
-        value = torch.where(again, oddity(look, self), 0.0)
+        last = recall(before, look.ids)
+        copied = look.votes < 1
+        now = torch.where(copied, oddity(look), last) if bool(copied.any()) else last
+        value = torch.where(again, now.minimum(last), 0.0)
         proven = (value > self.limit) & (times <= TRIAL)
         against = torch.where(proven, PROOF, evidence(value, USUAL))
         score = Score("collusion", value, self.limit, SENTENCE, torch.where(again, against, -math.inf))
@@ -64,17 +67,20 @@ class Collusion(Detector):
         kept = {
             **under("partners", remember(partners, look.ids, partner)),
             **under("rounds", remember(rounds, look.ids, times)),
+            **under("before", remember(before, look.ids, now)),
         }
         return [score], kept
 
 
 NOBODY = -1
-TRIAL = 3
+TRIAL = 4
 """In so many first rounds of two being the same, what is out of the ordinary is proof; later, evidence."""
 PROOF = 100.0
 USUAL = 4.5
 NEAR = 0.95
 """Updates at a larger cosine are near each other."""
+COSINE, EVENNESS, SIGNS = 0.05, 0.05, 0.02
+"""The least spreads of the three numbers that tell what is ordinary."""
 
 
 def _equal_to(look: Look, partner: Tensor) -> Tensor:
@@ -91,13 +97,21 @@ def _partners(look: Look, before: Tensor) -> Tensor:
     return torch.where(others.any(dim=1), first.double(), before)
 
 
-def oddity(look: Look, floors: Collusion) -> Tensor:
-    """Return how far out of the ordinary each row is, N."""
+def oddity(look: Look) -> Tensor:
+    """Return how far each row is from what one client's training gives, N."""
     votes = look.votes
-    length = deviations(look.norms.clamp_min(SHORTEST).log(), votes, floors.length_floor).abs()
-    turned = -deviations(look.with_others(look.likeness), votes, floors.cosine_floor)
-    central = deviations(centrality(look), votes, floors.cosine_floor).abs()
-    return torch.stack([length, turned, central]).max(dim=0).values
+    total, one, two = _sums(look.updates)
+    central = deviations(centrality(look), votes, COSINE)
+    even = deviations((one / two).log(), votes, EVENNESS).clamp_min(0)
+    lopsided = deviations(total / two / look.updates.shape[1] ** 0.5, votes, SIGNS)
+    return torch.stack([central, even, lopsided]).norm(dim=0)
+
+
+def _sums(updates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each row's sum, the sum of its absolute values, and its length, N each."""
+    found = [updates.sum(dim=1), torch.linalg.vector_norm(updates, 1, dim=1), Rows(updates).norms()]
+    total, one, two = (values.double().cpu() for values in found)
+    return total, one.clamp_min(SHORTEST), two.clamp_min(SHORTEST)
 
 
 def centrality(look: Look) -> Tensor:
