@@ -104,7 +104,7 @@ def oddity(look: Look) -> Tensor:
     central = deviations(centrality(look), votes, COSINE)
     even = deviations((one / two).log(), votes, EVENNESS).clamp_min(0)
     lopsided = deviations(total / two / look.updates.shape[1] ** 0.5, votes, SIGNS)
-    return torch.linalg.vector_norm(torch.stack([central, even, lopsided]), dim=0)
+    return (central.square() + even.square() + lopsided.square()).sqrt()
 
 
 def _sums(updates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
