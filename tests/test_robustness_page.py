@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcome_tools import over_seeds
+from outcome_tools import cell, outcome, over_seeds
 from paper_tools import save
 
 from fedcap.experiments import packing
 from fedcap.experiments.cells import Found
+from fedcap.experiments.comparison import Comparison
+from fedcap.experiments.paper.harm import Harm, harm
 from fedcap.experiments.paper.robustness import robustness_page
 from fedcap.experiments.paper.writing import pages, write_pages
 from fedcap.records.outcome import ClientOutcome
@@ -59,7 +61,7 @@ def test_what_gets_through_is_told_with_its_cost(found: Found) -> None:
     left = robustness_page(found).partition("## What still gets through")[2]
     row = next(line for line in left.splitlines() if line.startswith("| cuckoo, longest"))
     # 50 % left, none removed; (100 − 98 + 90 − 84) / 2 points lost; the worst is 84 − 85 above Local
-    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == ["50.0", "0.0", "4.0", "-1.0"]
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == ["50.0", "0.0", "4.0", "-1.0", "-1.0"]
     assert "| lie" not in left  # all attackers found, nothing lost
 
 
@@ -89,3 +91,76 @@ def test_peaks_are_the_largest_numbers_of_each_client(found: Found) -> None:
     ]
     peaks = Peaks.of(history, frozenset({"c"}))
     assert peaks == {"norm": Peaks([3.0, 2.0], [9.0]), "robust-norm": Peaks([-1.0], [])}
+
+
+def asked(found: Found) -> list[list[str]]:
+    table = robustness_page(found).partition("## What was asked")[2].partition("\n## ")[0]
+    lines = [line for line in table.splitlines() if line.startswith("|")][2:]
+    return [[part.strip() for part in line.strip("|").split("|")] for line in lines]
+
+
+def test_what_was_asked_stands_beside_what_came_out(found: Found) -> None:
+    assert asked(found) == [
+        ["FNR 0 and FPR 0 under lie, within 3 rounds", "yes", "2.0 rounds at most"],
+        [
+            "accuracy nowhere more than 0.5 points below the paper's preset",
+            "yes",
+            "-0.5 at the lowest, under no attack",
+        ],
+        [
+            "under attackers who know it, at most one honest client removed in five runs",
+            "yes",
+            "0 in 2 runs",
+        ],
+        ["under them, accuracy within 3 points of no attack", "no", "cuckoo, longest (-4.0)"],
+        [
+            "under them, no honest client more than 3 points below its own Local accuracy, over seeds",
+            "yes",
+            "-1.0 at the lowest, under cuckoo, longest",
+        ],
+    ]
+
+
+def test_bars_that_are_missed_are_told_with_their_figures(found: Found) -> None:
+    rates = {"fpr": 7.1, "fnr": 17.0}
+    people = [ClientOutcome("0", False, None, 99.0, 3), ClientOutcome("1", True, None, 0.0, None)]
+    worse: Found = [
+        *runs("hardened", "lie", 90.0, people, rounds_to_removal=4.0, **rates),
+        *runs("hardened", "sign-flipping", 90.0, people, rounds_to_removal=9.5, **rates),
+        *runs("fedcap", "sign-flipping", 95.0, people, rounds_to_removal=7.5, **rates),
+        *runs("hardened", "stealth", 90.0, people, **rates),
+    ]
+    said = {line[0].partition(" ")[0]: line[1:] for line in asked([*found[:6], *worse])}
+    assert said["FNR"] == ["no", "lie (FNR 17, FPR 7.1, 4.0 rounds)"]
+    assert said["sign-flipping"] == ["no", "9.5 rounds, with the paper's preset 7.5"]
+    assert said["accuracy"] == ["no", "sign-flipping (-5.0)"]
+    removed = next(line for line in asked([*found[:6], *worse]) if "honest client removed" in line[0])
+    assert removed[1:] == ["no", "stealth (2 in 2 runs)"]
+
+
+def test_a_clients_gap_is_its_own_mean_over_the_runs_in_which_it_is_honest() -> None:
+    alone = clients(90.0, 80.0, malicious=0)
+    first = [ClientOutcome("0", False, None, 80.0, None), ClientOutcome("1", False, None, 84.0, None)]
+    second = [ClientOutcome("0", False, None, 96.0, None), ClientOutcome("1", True, None, 0.0, None)]
+    found = [
+        *runs("local", "none", 85.0, alone),
+        *runs("hardened", "none", 85.0, alone),
+        (cell("hardened", "lie", 0), outcome(82.0, clients=first)),
+        (cell("hardened", "lie", 1), outcome(96.0, clients=second)),
+    ]
+    [panel] = Comparison.of(found).panels
+    # client 0: −10 and +6; client 1: +4 in the run in which it is honest
+    assert harm(panel, "hardened", "lie") == Harm(
+        lost=(3.0 - 6.0) / 2, worst_of_a_run=-2.0, worst_client=-2.0
+    )
+
+
+def test_every_method_and_other_data_have_their_sections(found: Found) -> None:
+    rest = [*over_seeds("krum", "cuckoo", 60.0, 62.0), *over_seeds("krum", "lie", 70.0, 72.0)]
+    page = robustness_page(found, rest)
+    table = page.partition("## Every method")[2]
+    assert [line for line in table.splitlines() if line.startswith("| krum |")]
+    assert "cuckoo" in table
+    assert "| lie" not in table
+    other = [(cell("hardened", "none", 0, dataset="wisdm"), outcome(94.0))]
+    assert "## wisdm" in robustness_page([*found, *other])

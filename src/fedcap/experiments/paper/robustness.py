@@ -8,21 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
 from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
 from fedcap.experiments.panel import NO_ATTACK, Panel
+from fedcap.experiments.paper.asked import HARDENED, PAPER, PUBLISHED, asked_table
+from fedcap.experiments.paper.harm import LOCAL, harm
 from fedcap.experiments.statistics import caught, separation
 from fedcap.experiments.tables import accuracy_table, difference_table
 from fedcap.records import Outcome, Table
 from fedcap.records.tables import Value
 from fedcap.words import plural
 
-PAPER, HARDENED, LOCAL, WATCHED = "fedcap", "hardened", "local", "nobody removed"
+WATCHED = "nobody removed"
 DETECTORS = ("robust-norm", "collusion", "direction")
-PUBLISHED = ("sign-flipping", "model-replacement", "lie", "min-max", "min-sum", "ipm")
+KNOWING = ("cuckoo", "stealth", "frame", "steady", "sleeper", "noisy", "mimic", "worst-of")
+"""The attacks of the registry that are made for the method they meet, or against defences."""
 POINTS = 0.5
 """An attack that costs less is harmless."""
 STEPS = [step / 50 for step in range(51)]
@@ -37,10 +41,10 @@ and the rest is harm. It is mixed into its victim's model, its victim's friends 
 {finding}
 
 The preset `hardened` (`--set method.preset=hardened`) is made against such attackers;
-`fedcap list fedcap` says what it does. All figures are of {runs} on the embedded
-`digits`, 30 % of the clients hostile: made by `fedcap compare examples/robustness.toml`, packed by
-`fedcap paper pack examples/robustness.toml --clients -o results/robustness.jsonl`, and computed from
-that by `make results`."""
+`fedcap list fedcap` says what it does. All figures are of {runs}, on the embedded `digits` unless a
+heading says otherwise, 30 % of the clients hostile: made by `fedcap compare examples/robustness.toml`,
+packed by `fedcap paper pack examples/robustness.toml --clients -o results/robustness.jsonl`, and computed
+from that by `make results`."""
 
 DETECTION = """## Detectors and attacks
 
@@ -58,33 +62,54 @@ LEFT_OPEN = """## What still gets through
 
 Attacks of which the hardened method leaves attackers in, or removes honest clients, or which cost it more
 than half a point, with what they cost: points of accuracy below the same clients without attack; and by how
-many points the honest client that is worst off is above its own accuracy with Local, as a mean over seeds
-(negative: below it). Clients have few test samples here, so one sample is several points."""
+many points a client is above its own accuracy with Local (negative: below it): the one that is worst off in
+each run, as a mean over runs, and the one that is worst off over all runs in which it is honest. Clients
+have few test samples here, so one sample is several points."""
+
+EVERYBODY = """## Every method under attackers who know the defence
+
+From the grid of every method under every attack ([RESULTS.md](RESULTS.md)); these attacks adapt to the
+method that they meet, as far as it has something to know."""
 
 
-def robustness_page(found: Found) -> str:
-    """Return the page."""
-    panel = Comparison.of(found).panels[0]
-    presets = _only(panel, (LOCAL, PAPER, HARDENED))
+def robustness_page(found: Found, everybody: Found = ()) -> str:
+    """Return the page; `everybody` is the grid of all methods, if it is there."""
+    panel, *elsewhere = Comparison.of(found).panels
     head = HEAD.format(finding=_finding(panel), runs=plural(len(found), "run"))
     pictures = [f"![ROC, {name}](figures/roc-{name}.png)" for name in roc_curves(found)]
-    return (
-        "\n\n".join(
-            [
-                head,
-                "## The paper's, hardened, and Local",
-                accuracy_table(presets).markdown(),
-                difference_table(_only(panel, (PAPER, HARDENED)), PAPER).markdown(),
-                DETECTION,
-                _detection(panel).markdown(),
-                CURVES,
-                _separations(panel).markdown(),
-                *pictures,
-                _left_open(panel),
-            ]
-        )
-        + "\n"
-    )
+    parts = [
+        head,
+        "## What was asked, and what came out",
+        asked_table(panel).markdown(),
+        "## The paper's, hardened, and Local",
+        accuracy_table(_only(panel, (LOCAL, PAPER, HARDENED))).markdown(),
+        difference_table(_only(panel, (PAPER, HARDENED)), PAPER).markdown(),
+        DETECTION,
+        _detection(panel).markdown(),
+        CURVES,
+        _separations(panel).markdown(),
+        *pictures,
+        _left_open(panel),
+        *chain.from_iterable(_elsewhere(other) for other in elsewhere),
+        *([EVERYBODY, accuracy_table(_knowing(everybody)).markdown()] if everybody else []),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _elsewhere(panel: Panel) -> list[str]:
+    """Return the section of another data set."""
+    return [
+        f"## {panel.title}",
+        asked_table(panel).markdown(),
+        accuracy_table(_only(panel, (LOCAL, PAPER, HARDENED))).markdown(),
+        _detection(panel).markdown(),
+    ]
+
+
+def _knowing(everybody: Found) -> Panel:
+    """Return all methods under attacks that know the defence, and under none."""
+    panel = Comparison.of(everybody).panels[0]
+    return replace(panel, columns=[name for name in panel.columns if name in (NO_ATTACK, *KNOWING)])
 
 
 def roc_curves(found: Found) -> dict[str, Callable[[Path], list[Path]]]:
@@ -130,7 +155,8 @@ def _finding(panel: Panel) -> str:
 
 
 def _detection(panel: Panel) -> Table:
-    names = {PAPER: "norm", **{name: name for name in DETECTORS}, HARDENED: "hardened"}
+    all_names = {PAPER: "norm", **{name: name for name in DETECTORS}, HARDENED: "hardened"}
+    names = {method: name for method, name in all_names.items() if method in panel.methods}
     rows: list[list[Value]] = []
     for attack in panel.attacks:
         rows.append([attack])
@@ -168,42 +194,13 @@ def _percent(share: float | None) -> float | None:
 
 
 def _left_open(panel: Panel) -> str:
-    calm = panel.estimate(HARDENED, NO_ATTACK)
     rows: list[list[Value]] = []
     for attack in panel.attacks:
-        runs = panel.of(HARDENED, attack)
-        under = panel.estimate(HARDENED, attack)
-        if calm is None or under is None:
-            continue
-        missed, lost = (fmean(getattr(run, name) or 0.0 for run in runs.values()) for name in ("fnr", "fpr"))
-        calm_runs = panel.of(HARDENED, NO_ATTACK)
-        cost = fmean(
-            [_cost(calm_runs[seed], run) for seed, run in runs.items() if seed in calm_runs] or [0.0]
-        )
-        gaps = [gap for seed, run in runs.items() if (gap := _worst_gap(panel, seed, run)) is not None]
-        if missed or lost or cost > POINTS:
-            rows.append([attack, missed, lost, cost, fmean(gaps) if gaps else None])
-    columns = [
-        "attack",
-        "attackers left, %",
-        "honest removed, %",
-        "points lost",
-        "worst client against Local",
-    ]
-    head = LEFT_OPEN
-    return f"{head}\n\n{Table(columns, rows).markdown()}" if rows else f"{head}\n\nNothing does."
-
-
-def _cost(calm: Outcome, run: Outcome) -> float:
-    """Return how many points the honest clients of a run are below what they have without attack."""
-    theirs = {client.id: client.personal or 0.0 for client in calm.clients}
-    return fmean(theirs[c.id] - (c.personal or 0.0) for c in run.clients if not c.malicious)
-
-
-def _worst_gap(panel: Panel, seed: str, run: Outcome) -> float | None:
-    """Return by how much the client that is worst off is above its own Local accuracy; mostly it is below."""
-    alone = panel.of(LOCAL, NO_ATTACK).get(seed)
-    if alone is None:
-        return None
-    theirs = {client.id: client.personal or 0.0 for client in alone.clients}
-    return min((c.personal or 0.0) - theirs[c.id] for c in run.clients if not c.malicious)
+        rates = [panel.estimate(HARDENED, attack, name) for name in ("fnr", "fpr")]
+        missed, removed = (0.0 if rate is None else rate.mean for rate in rates)
+        costs = harm(panel, HARDENED, attack)
+        if missed or removed or (costs.lost or 0.0) > POINTS:
+            rows.append([attack, missed, removed, costs.lost, costs.worst_of_a_run, costs.worst_client])
+    columns = ["attack", "attackers left, %", "honest removed, %", "points lost"]
+    columns += ["worst client of a run against Local", "worst client over runs"]
+    return f"{LEFT_OPEN}\n\n{Table(columns, rows).markdown() if rows else 'Nothing does.'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison, map_name
 from fedcap.experiments.packing import unpack
 from fedcap.experiments.paper.items import items
@@ -40,8 +41,18 @@ def pages(results: Path) -> dict[str, str]:
         "REPRODUCING.md": reproducing_page(recorded),
     }
     if (results / ROBUSTNESS).exists():
-        made["ROBUSTNESS.md"] = robustness_page(unpack(results / ROBUSTNESS))
+        made["ROBUSTNESS.md"] = robustness_page(_robustness(results), _unpacked(results / HEADLINE))
     return made
+
+
+def _robustness(results: Path) -> Found:
+    """Return the runs of `robustness.jsonl`, then those of `robustness-<data set>.jsonl`."""
+    others = sorted(results.glob(f"{Path(ROBUSTNESS).stem}-*.jsonl"))
+    return [run for path in (results / ROBUSTNESS, *others) for run in unpack(path)]
+
+
+def _unpacked(path: Path) -> Found:
+    return unpack(path) if path.exists() else []
 
 
 def write_pages(results: Path, docs: Path) -> list[Path]:
