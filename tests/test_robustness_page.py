@@ -164,3 +164,15 @@ def test_every_method_and_other_data_have_their_sections(found: Found) -> None:
     assert "| lie" not in table
     other = [(cell("hardened", "none", 0, dataset="wisdm"), outcome(94.0))]
     assert "## wisdm" in robustness_page([*found, *other])
+
+
+def test_whoever_is_removed_among_honest_clients_is_counted(found: Found) -> None:
+    people = [ClientOutcome("0", False, None, 99.0, 3), ClientOutcome("1", False, None, 90.0, None)]
+    honest = [
+        (cell("hardened", "none", seed, **{"training.lr": lr}), outcome(94.5, clients=people))
+        for lr in ("0.1", "0.3")
+        for seed in range(3)
+    ]
+    section = robustness_page(found, (), honest).partition("## Among honest clients only")[2]
+    assert "6 runs, 6 clients removed" in " ".join(section.split())
+    assert "| 0.3 | 3 | 3 | 94.5 |" in section

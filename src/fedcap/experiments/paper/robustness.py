@@ -66,14 +66,20 @@ many points a client is above its own accuracy with Local (negative: below it): 
 each run, as a mean over runs, and the one that is worst off over all runs in which it is honest. Clients
 have few test samples here, so one sample is several points."""
 
+HONEST = """## Among honest clients only
+
+Whoever looks for liars may find some where there are none. The hardened method without attack, from
+clients who are all alike to clients who have nothing in common, and over a factor of ten in the learning
+rate, made by `fedcap compare examples/honest.toml`: {runs}, {removed} removed."""
+
 EVERYBODY = """## Every method under attackers who know the defence
 
 From the grid of every method under every attack ([RESULTS.md](RESULTS.md)); these attacks adapt to the
 method that they meet, as far as it has something to know."""
 
 
-def robustness_page(found: Found, everybody: Found = ()) -> str:
-    """Return the page; `everybody` is the grid of all methods, if it is there."""
+def robustness_page(found: Found, everybody: Found = (), honest: Found = ()) -> str:
+    """Return the page; `everybody` is the grid of all methods and `honest` that without attack, if any."""
     panel, *elsewhere = Comparison.of(found).panels
     head = HEAD.format(finding=_finding(panel), runs=plural(len(found), "run"))
     pictures = [f"![ROC, {name}](figures/roc-{name}.png)" for name in roc_curves(found)]
@@ -90,6 +96,7 @@ def robustness_page(found: Found, everybody: Found = ()) -> str:
         _separations(panel).markdown(),
         *pictures,
         _left_open(panel),
+        *(_honest(honest) if honest else []),
         *chain.from_iterable(_elsewhere(other) for other in elsewhere),
         *([EVERYBODY, accuracy_table(_knowing(everybody)).markdown()] if everybody else []),
     ]
@@ -104,6 +111,20 @@ def _elsewhere(panel: Panel) -> list[str]:
         accuracy_table(_only(panel, (LOCAL, PAPER, HARDENED))).markdown(),
         _detection(panel).markdown(),
     ]
+
+
+def _honest(found: Found) -> list[str]:
+    """Return the section of runs without attack, a line per setting."""
+    rows: list[list[Value]] = []
+    for panel in Comparison.of(found).panels:
+        runs = panel.of(HARDENED, NO_ATTACK).values()
+        removed = sum(client.removed is not None for run in runs for client in run.clients)
+        where = [label for axis, label in panel.place.items() if axis != "dataset"]
+        rows.append([*where, len(runs), removed, fmean(run.tacc for run in runs)])
+    axes = [axis for axis in panel.place if axis != "dataset"]
+    total = sum(client.removed is not None for _, run in found for client in run.clients)
+    head = HONEST.format(runs=plural(len(found), "run"), removed=plural(total, "client"))
+    return [head, Table([*axes, "runs", "removed", "accuracy"], rows).markdown()]
 
 
 def _knowing(everybody: Found) -> Panel:

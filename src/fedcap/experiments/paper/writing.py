@@ -20,6 +20,7 @@ from fedcap.words import plural
 
 HEADLINE = "headline.jsonl"
 ROBUSTNESS = "robustness.jsonl"
+HONEST = "honest.jsonl"
 HEADLINE_HEAD = """## Every method under every attack
 
 {runs} on the embedded `digits`: every method, with rules and wrappers, under every attack there is. The
@@ -41,7 +42,8 @@ def pages(results: Path) -> dict[str, str]:
         "REPRODUCING.md": reproducing_page(recorded),
     }
     if (results / ROBUSTNESS).exists():
-        made["ROBUSTNESS.md"] = robustness_page(_robustness(results), _unpacked(results / HEADLINE))
+        grids = [_unpacked(results / name) for name in (HEADLINE, HONEST)]
+        made["ROBUSTNESS.md"] = robustness_page(_robustness(results), *grids)
     return made
 
 
