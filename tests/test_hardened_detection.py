@@ -212,6 +212,20 @@ def test_a_row_of_zeros_accuses_nobody():
     assert not score.accused.any()
 
 
+def test_whoever_still_learns_when_the_others_have_settled_is_not_too_far():
+    rows = crowd(10)
+    _, memory = RobustNorm().score(look_of(rows), {})
+    settled = torch.cat([rows[:9] / 100, rows[9:] / 2])
+    [fresh], _ = RobustNorm().score(look_of(settled), {})
+    [score], after = RobustNorm().score(look_of(settled), memory)
+    assert fresh.accused.tolist() == [False] * 9 + [True]
+    assert not score.accused.any()
+    length, usual = np.linalg.norm(rows[9] / 2), np.median(np.linalg.norm(rows, axis=1))
+    spread = stats.median_abs_deviation(np.log(np.linalg.norm(settled, axis=1)), scale="normal")
+    assert float(score.values[9]) == pytest.approx(np.log(length / (usual / 3)) / max(spread, 0.15), rel=1e-4)
+    assert float(after["largest"]) == pytest.approx(np.log(usual), rel=1e-4)
+
+
 # --- collusion
 
 

@@ -8,6 +8,9 @@ paper's limit, `norm`, is on the length from the global model: it depends on the
 and the number of steps, and clients who are few of their kind lie far from the global model, however honest
 they are. Here all lengths may be multiplied by a number, and groups may lie wherever they like, and nothing
 changes.
+
+Once most clients have learnt what they can, they hardly move, and whoever still learns goes many times
+further. So the median counts as a third of the largest that it was at least.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ SHORTEST = 1e-12
 USUAL = 4.5
 MOST = math.log(3)
 """How much further more samples may take anybody: counts are claims."""
+SETTLED = math.log(1 / 3)
+"""What the median length falls to at least, from the largest that it was."""
 
 
 @registry.register("robust-norm")
@@ -48,8 +53,11 @@ class RobustNorm(Detector):
     def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
         """Return the deviations of the logarithms of the lengths."""
         lengths = look.lengths.clamp_min(SHORTEST).log()
-        far = deviations(lengths, look.votes, self.floor, less=_more_samples(look))
-        return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
+        middle = weighted_median(lengths, look.votes)
+        largest = middle.maximum(memory.get("largest", middle))
+        settled = (largest + SETTLED - middle).clamp_min(0)
+        far = deviations(lengths, look.votes, self.floor, less=_more_samples(look) + settled)
+        return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], {"largest": largest}
 
 
 def _more_samples(look: Look) -> Tensor | float:
