@@ -108,7 +108,7 @@ def _elsewhere(panel: Panel) -> list[str]:
     return [
         f"## {panel.title}",
         asked_table(panel).markdown(),
-        accuracy_table(_only(panel, (LOCAL, PAPER, HARDENED))).markdown(),
+        accuracy_table(_only(panel, (PAPER, HARDENED))).markdown(),
         _detection(panel).markdown(),
     ]
 
