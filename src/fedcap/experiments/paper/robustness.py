@@ -68,9 +68,10 @@ LEFT_OPEN = """## What still gets through
 
 Attacks of which the hardened method leaves attackers in, or removes honest clients, or which cost it half a
 point more than the attack that costs least. Points lost are below the same clients without attack: that
-attack costs {least:.1f}, since there are fewer clients to learn from. Then by how many points a client is above its own accuracy with Local (negative: below it): the one that is worst off in
-each run, as a mean over runs, and the one that is worst off over all runs in which it is honest. Clients
-have few test samples here, so one sample is several points."""
+attack costs {least:.1f}, since there are fewer clients to learn from. Then by how many points a client is
+above its own accuracy with Local (negative: below it): the one that is worst off in each run, as a mean over
+runs, and the one that is worst off over all runs in which it is honest. Clients have few test samples here,
+so one sample is several points."""
 
 HONEST = """## Among honest clients only
 
