@@ -103,17 +103,6 @@ class Look:
         """How much each client counts, N: those who sent the same share one vote, so copies gain nothing."""
         return 1 / self.equal.sum(dim=1).double()
 
-    def with_others(self, cosines: Tensor) -> Tensor:
-        """Return the mean of the middle half of each client's cosines with all who sent something else, N.
-
-        A quarter of the clients cannot move it far. It is 0 if nobody sent anything else.
-        """
-        others = cosines.double().masked_fill(self.equal, torch.inf).sort(dim=1).values
-        count = (~self.equal).sum(dim=1, keepdim=True)
-        rank = torch.arange(len(self))
-        middle = (rank >= count // 4) & (rank < count - count // 4)
-        return others.where(middle, 0.0).sum(dim=1) / middle.sum(dim=1).clamp_min(1)
-
 
 @dataclass(frozen=True)
 class Reason:

@@ -9,11 +9,10 @@ the others, more even over the weights, or has more of one sign,
 
     z_k² = z(cos(d_k, mean_i d_i/‖d_i‖))² + max(0, z(log ‖d_k‖₁/‖d_k‖₂))² + z(Σ_j d_kj / (√D ‖d_k‖₂))²,
 
-in this round and in the last in which a client sent the same as another; the smaller of the two counts,
-and only if the other was the same before too. A copy of an ordinary row is ordinary, so
-its owner is not framed by it: honest clients may be much shorter than the others, or turned away from
-them, and neither counts here. Published attacks that send one vector M times (LIE, Min-Max, Min-Sum, IPM)
-are not ordinary.
+in this round and in the last in which a client sent the same as another; the smaller of the two counts, and
+only if the other was the same before too. A copy of an ordinary row is ordinary, so its owner is not framed
+by it: honest clients may be much shorter than the others, or turned away from them, and neither counts here.
+Published attacks that send one vector M times (LIE, Min-Max, Min-Sum, IPM) are not ordinary.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from torch import Tensor
 from fedcap.detection.base import Detector, Look, Score, recall, registry, remember
 from fedcap.detection.robust_norm import SHORTEST
 from fedcap.detection.spread import deviations, evidence
-from fedcap.matrices import Rows
 from fedcap.state import Tensors, owned, under
 
 
@@ -99,19 +97,13 @@ def _partners(look: Look, before: Tensor) -> Tensor:
 
 def oddity(look: Look) -> Tensor:
     """Return how far each row is from what one client's training gives, N."""
-    votes = look.votes
-    total, one, two = _sums(look.updates)
+    votes, updates, length = look.votes, look.updates, look.lengths.clamp_min(SHORTEST)
+    absolute = torch.linalg.vector_norm(updates, 1, dim=1).double().cpu().clamp_min(SHORTEST)
+    total = updates.sum(dim=1).double().cpu()
     central = deviations(centrality(look), votes, COSINE)
-    even = deviations((one / two).log(), votes, EVENNESS).clamp_min(0)
-    lopsided = deviations(total / two / look.updates.shape[1] ** 0.5, votes, SIGNS)
+    even = deviations((absolute / length).log(), votes, EVENNESS).clamp_min(0)
+    lopsided = deviations(total / length / updates.shape[1] ** 0.5, votes, SIGNS)
     return (central.square() + even.square() + lopsided.square()).sqrt()
-
-
-def _sums(updates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each row's sum, the sum of its absolute values, and its length, N each."""
-    found = [updates.sum(dim=1), torch.linalg.vector_norm(updates, 1, dim=1), Rows(updates).norms()]
-    total, one, two = (values.double().cpu() for values in found)
-    return total, one.clamp_min(SHORTEST), two.clamp_min(SHORTEST)
 
 
 def centrality(look: Look) -> Tensor:

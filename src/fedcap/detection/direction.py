@@ -16,6 +16,7 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from fedcap.detection.base import Detector, Look, Score, registry
 from fedcap.detection.spread import deviations, evidence
@@ -41,9 +42,21 @@ class Direction(Detector):
 
     def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
         """Return the deviations of those who go against most others; 0 for all others."""
-        support = look.with_others(look.agreement)
+        support = _with_others(look)
         far = torch.where(support < 0, -deviations(support, look.votes, self.floor), 0.0)
         return [Score("direction", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
+
+
+def _with_others(look: Look) -> Tensor:
+    """Return the mean of the middle half of each client's cosines with all who sent something else, N.
+
+    A quarter of the clients cannot move it far. It is 0 if nobody sent anything else.
+    """
+    others = look.agreement.double().masked_fill(look.equal, torch.inf).sort(dim=1).values
+    count = (~look.equal).sum(dim=1, keepdim=True)
+    rank = torch.arange(len(look))
+    middle = (rank >= count // 4) & (rank < count - count // 4)
+    return others.where(middle, 0.0).sum(dim=1) / middle.sum(dim=1).clamp_min(1)
 
 
 SENTENCE = "against most others, by {value:.1f} times their spread (limit {limit:g})"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fedcap.experiments.panel import NO_ATTACK, Panel
 from fedcap.experiments.paper.harm import harm
+from fedcap.experiments.tables import heading
 from fedcap.records import Table
 from fedcap.records.tables import Value
 from fedcap.words import plural
@@ -69,7 +70,7 @@ def _no_worse(panel: Panel) -> list[Value] | None:
     return _row(asked, *_beyond(gaps, NO_WORSE))
 
 
-def _honest_stay(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
+def _honest_stay(panel: Panel, attacks: Sequence[str]) -> list[Value]:
     removed = {attack: _honest_removed(panel, attack) for attack in attacks}
     missed = [
         f"{attack} ({sum(counts)} in {plural(len(counts), 'run')})"
@@ -103,7 +104,7 @@ def _above_local(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
 
 def _beyond(gaps: Mapping[str, float], points: float) -> tuple[list[str], str]:
     """Return the attacks with a gap further below than so many points, and what to say if there are none."""
-    named = {"no attack" if attack == NO_ATTACK else attack: gap for attack, gap in gaps.items()}
+    named = {heading(attack): gap for attack, gap in gaps.items()}
     lowest = min(named, key=lambda attack: named[attack])
     missed = [f"{attack} ({gap:+.1f})" for attack, gap in named.items() if gap < -points]
     return missed, f"{named[lowest]:+.1f} at the lowest, under {lowest}"

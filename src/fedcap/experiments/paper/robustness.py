@@ -122,14 +122,15 @@ def _elsewhere(panel: Panel) -> list[str]:
 
 def _honest(found: Found) -> list[str]:
     """Return the section of runs without attack, a line per setting."""
+    panels = Comparison.of(found).panels
+    axes = [axis for axis in panels[0].place if axis != "dataset"]
     rows: list[list[Value]] = []
-    for panel in Comparison.of(found).panels:
+    total = 0
+    for panel in panels:
         runs = panel.of(HARDENED, NO_ATTACK).values()
         removed = sum(client.removed is not None for run in runs for client in run.clients)
-        where = [label for axis, label in panel.place.items() if axis != "dataset"]
-        rows.append([*where, len(runs), removed, fmean(run.tacc for run in runs)])
-    axes = [axis for axis in panel.place if axis != "dataset"]
-    total = sum(client.removed is not None for _, run in found for client in run.clients)
+        rows.append([*(panel.place[a] for a in axes), len(runs), removed, fmean(run.tacc for run in runs)])
+        total += removed
     head = HONEST.format(runs=plural(len(found), "run"), removed=plural(total, "client"))
     return [head, Table([*axes, "runs", "removed", "accuracy"], rows).markdown()]
 
