@@ -15,6 +15,7 @@ from helpers import call
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import play
 from fedcap.experiments.grid import Grid
+from fedcap.experiments.packing import pack
 from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
 from fedcap.records import Outcome, RunDirectory, directory
@@ -68,6 +69,36 @@ def test_outcomes_are_found_by_name_and_by_key(cell: Cell, store: CellStore, tmp
     published = CellStore(tmp_path / "elsewhere", results=store.results)
     assert published.outcome(cell) == outcome
     assert published.outcomes() == {cell.key: outcome}
+
+
+def test_a_packed_grid_counts_as_done(cell: Cell, store: CellStore, tmp_path: Path) -> None:
+    play(cell, store, Notes())
+    outcome = store.outcome(cell)
+    assert outcome is not None
+    pack([(cell, outcome)], tmp_path / "grid.jsonl", clients=True)
+    for known in (tmp_path / "grid.jsonl", tmp_path):
+        found = CellStore(tmp_path / "elsewhere", known=known).outcome(cell)
+        assert found is not None
+        assert (found.tacc, found.clients, found.digest) == (outcome.tacc, outcome.clients, outcome.digest)
+    other = Grid(methods="fedcap", attack="ipm", seeds=1, **TINY).cells()[0]
+    assert CellStore(tmp_path / "elsewhere", known=tmp_path).outcome(other) is None
+
+
+def test_what_was_published_before_there_was_an_option_is_the_same_run(cell: Cell, store: CellStore) -> None:
+    play(cell, store, Notes())
+    outcome = store.outcome(cell)
+    assert outcome is not None
+    assert store.results is not None
+    (store.results / f"{cell.name}.json").unlink()
+    settings = json.loads(json.dumps(outcome.settings))
+    del settings["method"]["preset"]
+    older = replace(outcome, settings=settings, digest=cell.experiment.digest(settings))
+    assert older.digest != outcome.digest
+    (store.results / f"{older.digest[:16]}.json").write_text(older.to_json())
+    assert CellStore(store.root / "elsewhere", store.results).outcome(cell) == older
+    on_other_data = replace(older, digest="f" * 64)
+    (store.results / f"{older.digest[:16]}.json").write_text(on_other_data.to_json())
+    assert CellStore(store.root / "elsewhere", store.results).outcome(cell) is None
 
 
 def test_outcomes_of_an_older_version_are_not_those_of_now(cell: Cell, store: CellStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,3 +151,8 @@ def test_a_grid_is_packed_into_one_file(data_folder: Path, capsys: pytest.Captur
     code, printed, _ = call(capsys, "paper", "pack", "grid.toml", "-o", "grid.jsonl", "--json")
     assert json.loads(printed) == {"file": "grid.jsonl", "runs": 4, "done": 2}
     assert len(Path("grid.jsonl").read_text().splitlines()) == 3
+    shutil.rmtree("fedcap-grid")
+    code, printed, _ = call(capsys, "paper", "pack", "grid.toml", "-o", "grid.jsonl", "--json")
+    assert json.loads(printed)["done"] == 2
+    code, printed, _ = call(capsys, "compare", "grid.toml", "--known", "grid.jsonl", "--dry-run")
+    assert printed.startswith("4 runs: 2 done, 2 would be played")

@@ -47,6 +47,12 @@ def compare(
         str | None, typer.Option(help="Method to compare the others with. [default: fedcap]")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and tables are kept.")] = Path("fedcap-grid"),
+    known: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, help="Outcomes that count as done: a folder of them, or a file of fedcap paper pack."
+        ),
+    ] = None,
     engine: EngineName = "local",
     address: Address = None,
     jobs: Jobs = None,
@@ -80,7 +86,7 @@ def compare(
         grid = Grid(axes=varied, **common) if file is None else Grid.read(file, varied, common)
         cells = grid.cells()
         plays = make_engine(engine, jobs, nice, address)
-        store = CellStore(out, keep_models=keep_models)
+        store = CellStore(out, keep_models=keep_models, known=known)
         Comparison.of([], against, cells)  # a mistake in it is told before anything starts
         if not dry_run:
             plan = play_cells(cells, store, plays, retry, quiet)

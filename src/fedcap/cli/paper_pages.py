@@ -60,13 +60,17 @@ def pack(
     clients: Annotated[bool, typer.Option(help="Keep what became of each client.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put the outcomes of a grid into one small file."""
+    """Put the outcomes of a grid into one small file.
+
+    Those that the file has already stay in it.
+    """
     from fedcap.experiments import packing
     from fedcap.experiments.grid import Grid
     from fedcap.experiments.plan import Plan
     from fedcap.experiments.store import CellStore
 
-    plan = Plan.of(Grid.read(grid, {}, {}).cells(), CellStore(out))
+    store = CellStore(out, known=to)
+    plan = Plan.of(Grid.read(grid, {}, {}).cells(), store)
     if not plan.done:
         raise InputError(f"no run of {grid} has finished in {out}: fedcap compare {grid} --out {out}")
     packing.pack(plan.found, to, clients)

@@ -1,8 +1,8 @@
 """Where the cells of grids are kept: a run's directory for each, and apart from them the failures.
 
-The layout is that of `records.cells`. A second folder, `results`, may hold outcomes as small files,
-`<name>.json`: those of a repository. A cell's name is the start of its digest, so grids that have cells in
-common share them.
+The layout is that of `records.cells`. A cell's name is the start of its digest, so grids that have cells in
+common share them. Outcomes without their runs count too: those of `results`, a repository's folder of
+small files, and of whatever else is known (`published`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcap.experiments.cells import Cell
+from fedcap.experiments.published import Published, single_outcomes
 from fedcap.files import write_aside
 from fedcap.records import CHECKPOINT, RESULT, Outcome, read
 from fedcap.records.cells import CELLS, FAILED, OUTCOME, PLANNED, Failure, read_failure, read_outcome
@@ -28,12 +29,18 @@ class CellStore:
     """The finished, begun and failed cells in a folder."""
 
     def __init__(
-        self, root: Path | str, results: Path | str | None = None, keep_models: bool = False
+        self,
+        root: Path | str,
+        results: Path | str | None = None,
+        keep_models: bool = False,
+        known: Path | str | None = None,
     ) -> None:
         self.root = Path(root)
         self.results = None if results is None else Path(results)
+        """A folder that has outcomes, and is given those of the cells that are played."""
         self.keep_models = keep_models
         """Whether finished cells keep their checkpoint, which holds all models."""
+        self._published = Published(Path(place) for place in (results, known) if place is not None)
 
     def open(self) -> None:
         """Create the folders; if that cannot be done, raise an `InputError` of one line."""
@@ -56,9 +63,9 @@ class CellStore:
     def outcome(self, cell: Cell) -> Outcome | None:
         """Return what a cell came to; none if it has not finished."""
         found = self._of_run(self.directory(cell))
-        if found is None and self.results is not None:
-            found = read_outcome(self.results / f"{cell.name}.json")
-        return found if found is not None and found.digest.startswith(cell.name) else None
+        if found is not None:
+            return found if found.digest.startswith(cell.name) else None
+        return self._published.outcome(cell)
 
     def outcomes(self) -> Mapping[str, Outcome]:
         """Return the outcomes of all finished cells, whatever grid they are of, by their `key`.
@@ -70,8 +77,8 @@ class CellStore:
         return {outcome.key: outcome for outcome in current}
 
     def _all(self) -> Iterator[Outcome]:
-        for path in sorted(self.results.glob("*.json")) if self.results is not None else ():
-            yield read_outcome(path)  # type: ignore[misc]
+        if self.results is not None:
+            yield from single_outcomes(self.results)
         for path in sorted((self.root / CELLS).glob("*")):
             if (found := self._of_run(path)) is not None:
                 yield found

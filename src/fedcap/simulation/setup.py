@@ -210,14 +210,15 @@ class Setup(BaseModel):
         }
         return without_none(settings)  # type: ignore[no-any-return]
 
-    def digest(self) -> str:
+    def digest(self, settings: Mapping[str, Any] | None = None) -> str:
         """Return a hash of everything on which the result depends; it identifies the run.
 
         It covers the settings, the content of the data (not where it lies), the user's own code
-        (`module:name`), and `COMPUTES`. It does not cover the number of workers.
+        (`module:name`), and `COMPUTES`. It does not cover the number of workers. Other settings than its own
+        may be given, such as those that an older version wrote down of the same run.
         """
         own = sorted(set(self.code().values()))
-        return digest(self.settings(), str(COMPUTES), self.source.fingerprint(), *own)
+        return digest(settings or self.settings(), str(COMPUTES), self.source.fingerprint(), *own)
 
     def code(self) -> dict[str, str]:
         """Return the hash of the file of each thing of the user's own, by `module:name`."""

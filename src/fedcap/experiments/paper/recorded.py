@@ -10,9 +10,9 @@ from typing import Any
 
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.paper.entry import Entry, Item
+from fedcap.experiments.published import as_of_now
 from fedcap.files import write_aside
 from fedcap.records import Outcome, settings_key
-from fedcap.registry import InputError
 from fedcap.simulation import Experiment
 
 
@@ -53,17 +53,6 @@ def save_results(outcomes: Iterable[Outcome], results: Path) -> int:
             write_aside(path, outcome.to_json())
             written += 1
     return written
-
-
-def as_of_now(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return recorded settings with the defaults of options that there were not yet when they were recorded.
-
-    Such a default leaves results as they were. Settings that are no longer understood stay as they are.
-    """
-    try:
-        return Experiment(**settings).settings()
-    except InputError:
-        return settings
 
 
 class Recorded:
