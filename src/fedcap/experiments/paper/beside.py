@@ -11,8 +11,9 @@ from fedcap.choices import spelling
 from fedcap.experiments.paper.entry import Entry
 from fedcap.experiments.paper.items import item
 from fedcap.experiments.paper.measures import MEASURES
+from fedcap.experiments.paper.recorded import resolved
 from fedcap.experiments.paper.setups import DATASETS, SET_UP_OF
-from fedcap.experiments.published import as_of_now, resolved
+from fedcap.experiments.published import as_of_now
 from fedcap.records import settings_key
 from fedcap.report.story import Check, Said
 
