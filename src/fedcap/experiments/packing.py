@@ -1,8 +1,8 @@
 """The outcomes of a whole grid in one file, a line each, for a repository.
 
 The first line has what all of them have in common of settings and provenance; the others have where the cell
-stands and what is its own. Curves and norms are left out, and so are clients unless they are asked for: 1,000
-cells take about a megabyte.
+stands and what is its own. Clients are a column for each of their facts. Curves and norms are left out, and so
+are clients unless they are asked for: 1,000 cells take about a megabyte.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fedcap.simulation import Experiment
 
 SHARED = ("settings", "provenance")
 """What is mostly the same in all cells of a grid."""
+CLIENTS = "clients"
 
 
 def pack(found: Found, path: Path, clients: bool = False) -> None:
@@ -30,7 +31,7 @@ def pack(found: Found, path: Path, clients: bool = False) -> None:
     lines: list[Any] = [common]
     for (cell, _), outcome in zip(found, outcomes, strict=True):
         own = {name: _without(outcome[name], common[name]) for name in SHARED}
-        lines.append({"place": dict(cell.place), **outcome, **own})
+        lines.append({"place": dict(cell.place), **outcome, **own, CLIENTS: _columns(outcome[CLIENTS])})
     texts = (json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for line in lines)
     write_aside(path, "".join(f"{text}\n" for text in texts))
 
@@ -43,9 +44,8 @@ def unpack(path: Path) -> Found:
         for line in lines:
             place = line.pop("place")
             own = {name: _with(line[name], common[name]) for name in SHARED}
-            found.append(
-                (Cell(place, cast(Experiment, None)), Outcome.from_json(json.dumps({**line, **own})))
-            )
+            whole = {**line, **own, CLIENTS: _rows(line[CLIENTS])}
+            found.append((Cell(place, cast(Experiment, None)), Outcome.from_json(json.dumps(whole))))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path} is damaged: write it anew with fedcap paper pack") from None
     return found
@@ -55,6 +55,16 @@ def _plain(outcome: Outcome, clients: bool) -> dict[str, Any]:
     """Return an outcome without what takes most of its room."""
     brief = replace(outcome, curve=Curve([], [], []), norms=None)
     return finite(asdict(brief if clients else replace(brief, clients=[], peaks={})))  # type: ignore[no-any-return]
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return rows of the same keys as a column for each."""
+    return {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
+
+
+def _rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return columns as rows."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _common(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
