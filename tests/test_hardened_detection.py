@@ -213,17 +213,38 @@ def test_a_row_of_zeros_accuses_nobody():
 
 
 def test_whoever_still_learns_when_the_others_have_settled_is_not_too_far():
-    rows = crowd(10)
+    rows = crowd(10) * torch.linspace(0.5, 2, 10)[:, None]
     _, memory = RobustNorm().score(look_of(rows), {})
-    settled = torch.cat([rows[:9] / 100, rows[9:] / 2])
+    settled = torch.cat([rows[:9] / 100, rows[9:]])
     [fresh], _ = RobustNorm().score(look_of(settled), {})
     [score], after = RobustNorm().score(look_of(settled), memory)
     assert fresh.accused.tolist() == [False] * 9 + [True]
     assert not score.accused.any()
-    length, usual = np.linalg.norm(rows[9] / 2), np.median(np.linalg.norm(rows, axis=1))
-    spread = stats.median_abs_deviation(np.log(np.linalg.norm(settled, axis=1)), scale="normal")
-    assert float(score.values[9]) == pytest.approx(np.log(length / (usual / 3)) / max(spread, 0.15), rel=1e-4)
-    assert float(after["largest"]) == pytest.approx(np.log(usual), rel=1e-4)
+    logs, then = (np.log(np.linalg.norm(each.double(), axis=1)) for each in (settled, rows))
+    spread = stats.median_abs_deviation(then, scale="normal")
+    np.testing.assert_allclose(score.values.numpy(), (logs - np.median(then)) / spread, rtol=1e-4)
+    assert after is memory
+
+
+def test_the_usual_length_is_that_of_the_round_in_which_it_was_largest():
+    memory: Tensors = {}
+    for times in (2, 3, 2, 0.1):
+        _, memory = RobustNorm().score(look_of(times * crowd(10)), memory)
+    rows = torch.cat([crowd(9), 9 * crowd(10)[9:]])
+    [score], _ = RobustNorm().score(look_of(rows), memory)
+    usual = np.log(3 * np.linalg.norm(crowd(10).double(), axis=1))
+    spread = max(stats.median_abs_deviation(usual, scale="normal"), 0.15)
+    expected = (np.log(np.linalg.norm(rows.double(), axis=1)) - np.median(usual)) / spread
+    np.testing.assert_allclose(score.values.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_round_of_mostly_attackers_does_not_make_their_length_the_usual_one():
+    _, memory = RobustNorm().score(look_of(crowd(10)), {})
+    attackers = 100 * crowd(6, seed=1) * torch.linspace(0.1, 10, 6)[:, None]
+    [score], after = RobustNorm().score(look_of(torch.cat([crowd(4), attackers])), memory)
+    assert set(score.accused.nonzero().flatten().tolist()) == set(range(4, 10))
+    assert float(after["middle"] - memory["middle"]) == pytest.approx(math.log(2))
+    assert after["spread"] == memory["spread"]
 
 
 # --- collusion

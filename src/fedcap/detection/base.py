@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -167,6 +168,9 @@ class Detector(ABC):
 
     It is given the rows that can be computed with, one at least. Memory lies on the CPU.
     """
+
+    revision: ClassVar[int] = 1
+    """Raise it if the same options give other scores than before: runs then are other runs."""
 
     def start(self) -> Tensors:
         """Return its memory before the first round; most detectors need none."""

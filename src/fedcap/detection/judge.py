@@ -34,6 +34,11 @@ class Judge:
         """The fixed limits of all detectors' scores, by name."""
         return {name: limit for part in self.detectors.values() for name, limit in part.limits.items()}
 
+    @property
+    def revised(self) -> list[str]:
+        """The detectors that score otherwise than they once did, with the number of their revision."""
+        return [f"{name} {part.revision}" for name, part in self.detectors.items() if part.revision > 1]
+
     def start(self) -> dict[str, Tensor]:
         """Return the memory of all of them before the first round."""
         memory = under("policy", self.policy.start())

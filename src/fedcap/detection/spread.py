@@ -16,11 +16,16 @@ SIGMA = 1.4826
 THETA = 0.8
 
 
-def deviations(values: Tensor, votes: Tensor, floor: float, less: Tensor | float = 0.0) -> Tensor:
-    """Return (x − less − median) / max(σ, floor), N, with the median and σ = 1.4826 · MAD of x over votes."""
+def deviations(values: Tensor, votes: Tensor, floor: float) -> Tensor:
+    """Return (x − median) / max(σ, floor), N, with σ = 1.4826 · MAD, both over votes."""
+    middle, spread = middle_and_spread(values, votes, floor)
+    return (values - middle) / spread
+
+
+def middle_and_spread(values: Tensor, votes: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    """Return the median, and max(1.4826 · MAD, floor), both over votes."""
     middle = weighted_median(values, votes)
-    spread = SIGMA * weighted_median((values - middle).abs(), votes)
-    return (values - less - middle) / max(float(spread), floor)
+    return middle, (SIGMA * weighted_median((values - middle).abs(), votes)).clamp_min(floor)
 
 
 def weighted_median(values: Tensor, weights: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """The outcomes of a whole grid in one file, a line each, for a repository.
 
 The first line has what all of them have in common of settings and provenance; the others have where the cell
-stands and what is its own. Clients are a column for each of their facts. Curves and norms are left out, and so
-are clients unless they are asked for: 1,000 cells take about a megabyte.
+stands and what is its own. Curves and norms are left out, and so are clients unless they are asked for, which
+are kept as columns: 1,000 cells take about a megabyte.
 """
 
 from __future__ import annotations

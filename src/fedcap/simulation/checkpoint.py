@@ -134,7 +134,7 @@ def provenance(simulation: Simulation) -> Provenance:
     experiment, data = simulation.experiment, simulation.data
     settings, code = experiment.settings(), experiment.code()
     each_round = {key: value for key, value in settings.items() if key != "rounds"}
-    decides = (str(COMPUTES), data.data_hash, data.partition_hash, *sorted(set(code.values())))
+    decides = (str(COMPUTES), data.data_hash, data.partition_hash, *experiment.revisions())
     return Provenance(
         versions={
             **{package: version(package) for package in PACKAGES},

@@ -214,11 +214,17 @@ class Setup(BaseModel):
         """Return a hash of everything on which the result depends; it identifies the run.
 
         It covers the settings, the content of the data (not where it lies), the user's own code
-        (`module:name`), and `COMPUTES`. It does not cover the number of workers. Other settings than its own
-        may be given, such as those that an older version wrote down of the same run.
+        (`module:name`), `COMPUTES`, and the revisions of detectors. It does not cover the number of workers.
+        Other settings than its own may be given, such as those that an older version wrote down of the run.
         """
-        own = sorted(set(self.code().values()))
-        return digest(settings or self.settings(), str(COMPUTES), self.source.fingerprint(), *own)
+        return digest(
+            settings or self.settings(), str(COMPUTES), self.source.fingerprint(), *self.revisions()
+        )
+
+    def revisions(self) -> list[str]:
+        """Return what tells the code of its parts: hashes of the user's own, revisions of detectors."""
+        revised = [] if self.trainer.judge is None else self.trainer.judge.revised
+        return [*sorted(set(self.code().values())), *revised]
 
     def code(self) -> dict[str, str]:
         """Return the hash of the file of each thing of the user's own, by `module:name`."""
