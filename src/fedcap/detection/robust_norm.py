@@ -58,9 +58,10 @@ class RobustNorm(Detector):
         """Return the deviations of the logarithms of the lengths."""
         lengths = look.lengths.clamp_min(SHORTEST).log()
         middle, spread = middle_and_spread(lengths, look.votes, self.floor)
-        if memory and bool(middle > memory["middle"] + RISE):
-            memory = {**memory, "middle": memory["middle"] + RISE}
-        elif not memory or bool(middle >= memory["middle"]):
+        usual = memory.get("middle", middle)
+        if middle > usual + RISE:
+            memory = {**memory, "middle": usual + RISE}
+        elif middle >= usual:
             memory = {"middle": middle, "spread": spread}
         far = (lengths - _more_samples(look) - memory["middle"]) / memory["spread"]
         return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
