@@ -141,6 +141,13 @@ def test_a_reason_is_told_only_where_the_difference_is() -> None:
     assert "first tensor" not in results_page(Recorded([held]))
 
 
+def test_what_is_higher_on_wisdm_is_put_down_to_the_data_unless_the_method_collapsed_in_the_paper() -> None:
+    above = came_to(entry("table-1", "wisdm", "M-Krum", "lie"), 97.0)
+    assert "M-Krum (97.0, the paper 94.6). WISDM was at hand" in results_page(Recorded([above]))
+    collapsed = came_to(entry("table-1", "wisdm", "Mean", "ipm"), 90.0)
+    assert "WISDM was at hand" not in results_page(Recorded([collapsed]))
+
+
 def test_picking_for_each_attack_is_measured_on_the_other_seeds() -> None:
     picked = [each for each in item("traps").entries if each.panel.startswith("FedCAP's options")]
     under = [each for each in picked if each.row == "lie"]
