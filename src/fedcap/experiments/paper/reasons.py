@@ -90,8 +90,8 @@ REASONS = (
     ),
     Reason(
         "WISDM was at hand as a cleaned copy: it lacks 1.4 % of the readings, malformed ones among them, and"
-        " each window of 200 is of one activity. Every method that does not collapse fares better on it than in"
-        " the paper, FedCAP too, so it is likely the data.",
+        " each window of 200 is of one activity. Most methods that do not collapse fare better on it than"
+        " in the paper, FedCAP too, so it is likely the data.",
         holds=lambda compared: compared.entry.dataset == "wisdm" and _higher(compared) and _holds(compared),
     ),
     Reason("Ours is the higher of the two.", "FedCAP", holds=_higher),
