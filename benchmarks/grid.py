@@ -1,12 +1,15 @@
 """Cells an hour: a grid, which plays one cell on each core, beside the same cells one after the other.
 
-One after the other, each has a crew of two workers, as `fedcap run` would have on two cores. Both keep all
-records and drop the models, in one run of this benchmark, with cells of other seeds each, so that neither
-finds work of the other's done. The grid's time has the start of its workers in it.
+One after the other, each is a `fedcap run` with two workers, as a script without the grid would have it; and
+once more in one process, whose two workers stay: what is left then is how well two workers share one run.
+All keep all records, in one run of this benchmark, with cells of other seeds each, so that none finds work of
+another's done. The grid's time has the start of its workers in it.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +24,7 @@ from fedcap.experiments.store import CellStore
 from fedcap.simulation import available_cores, make_crew
 
 METHODS, ATTACKS = ("fedavg", "fedcap"), ("none", "sign-flipping", "lie", "min-max", "ipm")
-SEEDS, ROUNDS, WORKERS, TURNS = 3, 30, 2, 2
+SEEDS, ROUNDS, WORKERS = 3, 30, 2
 
 
 def cells(first_seed: int) -> list[Cell]:
@@ -35,8 +38,17 @@ def in_a_grid(planned: Sequence[Cell], store: CellStore) -> None:
     LocalEngine().run(planned, store, Quiet())
 
 
+def by_command(planned: Sequence[Cell], store: CellStore) -> None:
+    """Play the cells one after the other, each by `fedcap run` with two workers."""
+    for cell in planned:
+        made = cell.experiment
+        chosen = ["--method", made.method.name, "--attack", made.attack.name, "--seed", str(made.seed)]
+        given = [*chosen, "--rounds", str(ROUNDS), "--workers", str(WORKERS), "--out", store.directory(cell)]
+        subprocess.run([sys.executable, "-m", "fedcap", "run", *map(str, given), "-q"], check=True)
+
+
 def one_by_one(planned: Sequence[Cell], store: CellStore) -> None:
-    """Play the cells one after the other with two workers."""
+    """Play the cells one after the other with two workers that stay."""
     with make_crew(WORKERS) as crew:
         for cell in planned:
             cell.experiment.run(store.directory(cell), crew)
@@ -58,21 +70,19 @@ def seconds(play: Callable[[Sequence[Cell], CellStore], None], first_seed: int) 
 
 def main() -> None:
     count = len(cells(0))
-    rows = []
-    for turn in range(TURNS):
-        grid, alone = seconds(in_a_grid, SEEDS * 2 * turn), seconds(one_by_one, SEEDS * (2 * turn + 1))
-        rows.append(
-            {
-                "turn": turn + 1,
-                "cells": count,
-                "grid, cells an hour": 3600 * count / grid,
-                "one by one": 3600 * count / alone,
-                "times one by one": alone / grid,
-            }
-        )
-        report.progress(rows[-1])
+    ways = (in_a_grid, by_command, one_by_one)
+    grid, command, alone = (seconds(way, SEEDS * turn) for turn, way in enumerate(ways))
+    row = {
+        "cells": count,
+        "grid, cells an hour": 3600 * count / grid,
+        "fedcap run, one after the other": 3600 * count / command,
+        "times fedcap run": command / grid,
+        "in one process, one after the other": 3600 * count / alone,
+        "times one process": alone / grid,
+    }
+    report.progress(row)
     used = (
-        f"one in each of {available_cores()} workers of the grid, one in each of {WORKERS} workers one by one"
+        f"one in each of {available_cores()} workers of the grid, one in each of {WORKERS} workers of a run"
     )
     about = f"Digits, {ROUNDS} rounds: {', '.join(METHODS)} under {', '.join(ATTACKS)}, {SEEDS} seeds."
-    report.write("grid", "Cells an hour", rows, used, about)
+    report.write("grid", "Cells an hour", [row], used, about)

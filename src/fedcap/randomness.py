@@ -20,3 +20,15 @@ def derived_seed(seed: int, *purpose: str | int) -> int:
 def derive(seed: int, *purpose: str | int) -> torch.Generator:
     """Return a fresh generator for one purpose."""
     return torch.Generator().manual_seed(derived_seed(seed, *purpose))
+
+
+def seed_globally(seed: int) -> None:
+    """Seed torch's global state, for modules that draw from it.
+
+    `torch.manual_seed` also formats a stack trace for each kind of accelerator that is not there, to be told
+    if one ever is; that takes longer than testing a small network, and is never freed.
+    """
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedcap.randomness import derived_seed
+from fedcap.randomness import derived_seed, seed_globally
 from fedcap.samples import Samples
 from fedcap.state import Tensors
 from fedcap.training.client import LocalClient, LocalData, Trained, Trainer
@@ -150,7 +150,7 @@ class Bench:
         """Yield a client with a generator of its own; torch's global random state is seeded and restored."""
         seed = derived_seed(self.seed, job.kind, job.round, job.client)
         with torch.random.fork_rng():  # for modules that draw from the global state: dropout
-            torch.manual_seed(seed)
+            seed_globally(seed)
             generator = torch.Generator().manual_seed(seed)
             networks = (self._network(at) for at in itertools.count(1))
             yield LocalClient(data.train, self.sgd.in_round(job.round), generator, networks)
