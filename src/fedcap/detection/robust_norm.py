@@ -1,13 +1,16 @@
-"""A scale-free test of length: how much further a client goes than most did when they went furthest.
+"""A scale-free test of length: how much further a client goes than most ever did.
 
-    z_k = (log ‖d_k‖ − log(n_k / median n) − m) / σ,  m = median of log ‖d_i‖,  σ = max(1.4826 · MAD, floor)
+    z_k = (log ‖d_k‖ − log(n_k / median n) − m) / σ,    σ = max(1.4826 · MAD, floor)
 
-d_k is the update as it was sent, so what counts is how far a client went from the model it got. Clients who
-have more samples than most take more steps, and may go further in proportion, up to three times. m and σ are
-those of the round, up to now, in which m was largest. For training starts with long steps, which shorten as
-clients learn what there is to learn, some sooner and some later: by then those who still learn go many times
-further than the median, but no further than most once went. Who turns away from what it should learn goes
-further and further.
+d_k is the update as it was sent, so what counts is how far a client went from the model it got. m and the MAD
+are those of the logarithms of everybody's longest update so far, one for each client: a minority cannot move
+them, whoever takes part in a round. Clients who have more samples than most take more steps, and may go
+further in proportion, up to three times.
+
+Training begins with long steps, which shorten as clients learn what there is to learn, some sooner and some
+later: those who still learn then go many times further than the others, but no further than most once went.
+Who turns away from what it should learn goes further and further. So this bounds what attackers send by what
+honest clients once sent, not by what they send now.
 
 The paper's limit, `norm`, is on the length from the global model: it depends on the network, the learning
 rate and the number of steps, and clients who are few of their kind lie far from the global model, however
@@ -22,10 +25,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.detection.base import Detector, Look, Score, registry
+from fedcap.detection.base import Detector, Look, Score, recall, registry, remember
 from fedcap.detection.spread import evidence, middle_and_spread, weighted_median
 from fedcap.state import Tensors
 
@@ -33,18 +37,16 @@ SHORTEST = 1e-12
 USUAL = 4.0
 MOST = math.log(3)
 """How much further more samples may take anybody: counts are claims."""
-RISE = math.log(2)
-"""How much m rises in a round at most: if few take part, attackers may for once be most of them."""
 
 
 @registry.register("robust-norm")
 @dataclass(frozen=True)
 class RobustNorm(Detector):
-    """How much further a client goes than most did when they went furthest, in units of their spread."""
+    """How much further a client goes than most ever did, in units of their spread."""
 
     revision: ClassVar[int] = 2
 
-    limit: Annotated[float, Field(gt=0)] = 8.0
+    limit: Annotated[float, Field(gt=0)] = 10.0
     """The largest deviation that is believed in a round."""
     floor: Annotated[float, Field(gt=0)] = 0.15
     """The least spread of the logarithms: lengths within some 15 % of each other are taken for equal."""
@@ -55,16 +57,12 @@ class RobustNorm(Detector):
         return {"robust-norm": self.limit}
 
     def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
-        """Return the deviations of the logarithms of the lengths."""
+        """Return the deviations of the logarithms of the lengths, and remember everybody's longest."""
         lengths = look.lengths.clamp_min(SHORTEST).log()
-        middle, spread = middle_and_spread(lengths, look.votes, self.floor)
-        usual = memory.get("middle", middle)
-        if middle > usual + RISE:
-            memory = {**memory, "middle": usual + RISE}
-        elif middle >= usual:
-            memory = {"middle": middle, "spread": spread}
-        far = (lengths - _more_samples(look) - memory["middle"]) / memory["spread"]
-        return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
+        longest = remember(memory, look.ids, lengths.maximum(recall(memory, look.ids, -math.inf)))
+        middle, spread = middle_and_spread(longest["values"], torch.ones_like(longest["values"]), self.floor)
+        far = (lengths - _more_samples(look) - middle) / spread
+        return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], longest
 
 
 def _more_samples(look: Look) -> Tensor | float:
