@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from grid_tools import TINY, TROUBLE, Notes, without_times
 from helpers import call
 
+from fedcap.detection.robust_norm import RobustNorm
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import play
 from fedcap.experiments.grid import Grid
@@ -76,8 +78,9 @@ def test_a_packed_grid_counts_as_done(cell: Cell, store: CellStore, tmp_path: Pa
     outcome = store.outcome(cell)
     assert outcome is not None
     pack([(cell, outcome)], tmp_path / "grid.jsonl", clients=True)
-    for known in (tmp_path / "grid.jsonl", tmp_path):
-        found = CellStore(tmp_path / "elsewhere", known=known).outcome(cell)
+    for known in (tmp_path / "grid.jsonl", tmp_path, store.root):
+        elsewhere = pickle.loads(pickle.dumps(CellStore(tmp_path / "elsewhere", known=known)))
+        found = elsewhere.outcome(cell)
         assert found is not None
         assert (found.tacc, found.clients, found.digest) == (outcome.tacc, outcome.clients, outcome.digest)
     other = Grid(methods="fedcap", attack="ipm", seeds=1, **TINY).cells()[0]
@@ -99,6 +102,19 @@ def test_what_was_published_before_there_was_an_option_is_the_same_run(cell: Cel
     on_other_data = replace(older, digest="f" * 64)
     (store.results / f"{older.digest[:16]}.json").write_text(on_other_data.to_json())
     assert CellStore(store.root / "elsewhere", store.results).outcome(cell) is None
+
+
+def test_what_another_revision_of_a_detector_came_to_does_not_count(
+    store: CellStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned() -> Cell:
+        return Grid(methods="fedcap(preset=hardened)", **TINY).cells()[0]
+
+    play(planned(), store, Notes())
+    published = CellStore(store.root / "elsewhere", store.results)
+    assert published.outcome(planned()) is not None
+    monkeypatch.setattr(RobustNorm, "revision", RobustNorm.revision + 1)
+    assert published.outcome(planned()) is None
 
 
 def test_outcomes_of_an_older_version_are_not_those_of_now(cell: Cell, store: CellStore) -> None:

@@ -106,7 +106,7 @@ def compare(
         for table in compared.tables():
             print_table(table)
             typer.echo()
-        typer.echo(f"Saved: {', '.join(map(str, saved))}; every run in {store.root / 'cells'}")
+        typer.echo(f"Saved: {', '.join(map(str, saved))}; runs in {store.root / 'cells'}")
     if plan.failed:
         tell_failures(plan, out)
         raise typer.Exit(FAILED)

@@ -62,20 +62,27 @@ def pack(
 ) -> None:
     """Put the outcomes of a grid into one small file.
 
-    Those that the file has already stay in it.
+    Those that the file has already stay in it, unless the grid has them no longer, or they would be played
+    again: by other code, or on other data. If it has clients, they stay too.
     """
     from fedcap.experiments import packing
     from fedcap.experiments.grid import Grid
     from fedcap.experiments.plan import Plan
     from fedcap.experiments.store import CellStore
 
-    store = CellStore(out, known=to)
-    plan = Plan.of(Grid.read(grid, {}, {}).cells(), store)
+    before = [outcome for _, outcome in packing.unpack(to)] if to.exists() else []
+    plan = Plan.of(Grid.read(grid, {}, {}).cells(), CellStore(out, known=to))
     if not plan.done:
         raise InputError(f"no run of {grid} has finished in {out}: fedcap compare {grid} --out {out}")
-    packing.pack(plan.found, to, clients)
+    packing.pack(plan.found, to, clients or any(outcome.clients for outcome in before))
+    kept = {outcome.digest for outcome in plan.done.values()}
+    dropped = sum(outcome.digest not in kept for outcome in before)
     if as_json:
-        print_json({"file": str(to), "runs": len(plan.runs), "done": len(plan.done)})
+        print_json({"file": str(to), "runs": len(plan.runs), "done": len(plan.done), "dropped": dropped})
     else:
         size = f"{to.stat().st_size / 1e3:,.0f} kB"
         typer.echo(f"{to}: {len(plan.done)} of {plural(len(plan.runs), 'run')}, {size}")
+        if dropped:
+            typer.echo(
+                f"{plural(dropped, 'run')} of before dropped: of another grid, or of other code or data"
+            )

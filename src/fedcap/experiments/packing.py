@@ -47,7 +47,10 @@ def unpack(path: Path) -> Found:
             whole = {**line, **own, CLIENTS: _rows(line[CLIENTS])}
             found.append((Cell(place, cast(Experiment, None)), Outcome.from_json(json.dumps(whole))))
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{path} is damaged: write it anew with fedcap paper pack") from None
+        raise InputError(
+            f"{path} is damaged, or was packed by another version: delete it, and write it anew with fedcap"
+            " paper pack"
+        ) from None
     return found
 
 

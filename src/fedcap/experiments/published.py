@@ -8,27 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.packing import unpack
 from fedcap.records import Outcome, settings_key
-from fedcap.records.cells import read_outcome
+from fedcap.records.cells import CELLS, OUTCOME, read_outcome
 from fedcap.registry import InputError
 from fedcap.simulation import Experiment
 
 
 class Published:
-    """The outcomes in some folders and packed files."""
+    """The outcomes of a folder of single ones, and of whatever else is known: a folder or a packed file."""
 
-    def __init__(self, places: Iterable[Path]) -> None:
-        self._places = list(places)
+    def __init__(self, results: Path | None, known: Path | None) -> None:
+        self._results, self._known = results, known
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Go to worker processes without what was read: they are handed what is not there."""
+        return {"_results": self._results, "_known": self._known}
 
     def outcome(self, cell: Cell) -> Outcome | None:
         """Return what a cell came to, if that was published: with the same data, code and version."""
-        for place in self._places:  # by its name first, for what other grids have published meanwhile
-            found = read_outcome(place / f"{cell.name}.json") if place.is_dir() else None
+        if self._results is not None:  # by its name first, for what others have published meanwhile
+            found = read_outcome(self._results / f"{cell.name}.json")
             if found is not None and found.digest == cell.experiment.digest():
                 return found
         candidates = self._by_key.get(cell.key, [])
@@ -38,9 +43,9 @@ class Published:
     def _by_key(self) -> Mapping[str, list[Outcome]]:
         """All outcomes by the key that their settings have now."""
         found: dict[str, list[Outcome]] = {}
-        for place in self._places:
-            for outcome in _outcomes(place):
-                found.setdefault(settings_key(as_of_now(outcome.settings)), []).append(outcome)
+        single = () if self._results is None else single_outcomes(self._results)
+        for outcome in chain(single, () if self._known is None else _outcomes(self._known)):
+            found.setdefault(settings_key(as_of_now(outcome.settings)), []).append(outcome)
         return found
 
 
@@ -50,15 +55,23 @@ def _came_of(outcome: Outcome, cell: Cell) -> bool:
 
 
 def _outcomes(place: Path) -> Iterator[Outcome]:
-    """Yield the outcomes of a folder or of a packed file; none if it is not there."""
-    yield from single_outcomes(place)
-    for path in [place] if place.is_file() else sorted(place.glob("*.jsonl")):
-        yield from (outcome for _, outcome in unpack(path))
+    """Yield the outcomes of a packed file, of a grid's folder, or of a folder with either kind of file."""
+    if place.is_file():
+        yield from (outcome for _, outcome in unpack(place))
+    elif (place / CELLS).is_dir():
+        yield from _read(place.glob(f"{CELLS}/*/{OUTCOME}"))
+    else:
+        yield from single_outcomes(place)
+        yield from chain.from_iterable(map(_outcomes, sorted(place.glob("*.jsonl"))))
 
 
 def single_outcomes(folder: Path) -> Iterator[Outcome]:
     """Yield the outcomes that have a file each."""
-    for path in sorted(folder.glob("*.json")):
+    return _read(folder.glob("*.json"))
+
+
+def _read(paths: Iterable[Path]) -> Iterator[Outcome]:
+    for path in sorted(paths):
         if (found := read_outcome(path)) is not None:
             yield found
 

@@ -40,7 +40,7 @@ class CellStore:
         """A folder that has outcomes, and is given those of the cells that are played."""
         self.keep_models = keep_models
         """Whether finished cells keep their checkpoint, which holds all models."""
-        self._published = Published(Path(place) for place in (results, known) if place is not None)
+        self._published = Published(self.results, None if known is None else Path(known))
 
     def open(self) -> None:
         """Create the folders; if that cannot be done, raise an `InputError` of one line."""
