@@ -49,8 +49,9 @@ from that by `make results`."""
 ASKED = """## What was asked, and what came out
 
 Sign flippers go no further than others for their first four rounds or so, and no test of lengths can tell
-them by then. After that the paper's limit, which was set for this data set, needs one round, and evidence
-that holds at any scale two or three; from the first of these on, what they send counts for nobody."""
+them by then. After that they go further and further, and the paper's limit, which was set for this data set,
+finds most of them in the sixth round. What is asked of the hardened method is to be as quick on average,
+without a limit that was set for the data."""
 
 DETECTION = """## Detectors and attacks
 
