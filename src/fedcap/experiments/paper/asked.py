@@ -70,8 +70,10 @@ def _no_worse(panel: Panel) -> list[Value] | None:
     return _row(asked, *_beyond(gaps, NO_WORSE))
 
 
-def _honest_stay(panel: Panel, attacks: Sequence[str]) -> list[Value]:
+def _honest_stay(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
     removed = {attack: _honest_removed(panel, attack) for attack in attacks}
+    if not any(removed.values()):
+        return None
     missed = [
         f"{attack} ({sum(counts)} in {plural(len(counts), 'run')})"
         for attack, counts in removed.items()
