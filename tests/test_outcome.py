@@ -154,3 +154,9 @@ def test_the_commit_is_written_down_where_there_is_a_checkout(run: Run) -> None:
     commit = run.provenance.commit
     assert len(commit.rstrip("+")) == (40 if (here / ".git").exists() else 0)
     assert Outcome.of(run).provenance["commit"] == commit
+
+
+def test_a_curve_tells_the_better_reading_after_so_many_rounds() -> None:
+    history = [record(1, 50.0, 60.0, {}), record(2, 75.0, 70.0, {}), record(4, None, 80.0, {})]
+    curve = Curve.of(history)
+    assert [curve.after(rounds) for rounds in (1, 2, 3, 4)] == [60.0, 75.0, None, 80.0]

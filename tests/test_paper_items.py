@@ -110,6 +110,21 @@ def test_tables_share_their_runs() -> None:
     assert len({cell.key for cell in cells(both, [0])}) == len(cells(both, [0]))
 
 
+def test_presets_are_compared_with_the_same_settings_after_as_many_rounds() -> None:
+    paper = item("hardened").only("cifar10", "paper's", "ipm").entries
+    ours = item("hardened").only("cifar10", "hardened", "ipm").entries
+    (theirs,), (made,) = ([cell.experiment for cell in cells(entries, [0])] for entries in (paper, ours))
+    assert {cell.key for cell in cells(paper, [0])} == keys("table-3", "cifar10", "FedCAP", "ipm")
+    assert (theirs.rounds, made.rounds) == (100, 12)
+    assert paper[0].read == "tacc_after_12"
+    assert ours[0].read == "tacc"
+    options = [
+        {name: each.settings()["method"][name] for name in ("alpha", "phi", "lambda_")}
+        for each in (theirs, made)
+    ]
+    assert options[0] == options[1]
+
+
 def test_seeds_and_rounds_make_other_runs() -> None:
     entries = item("table-3").only("wisdm", "FedCAP", "ipm").entries
     found = cells(entries, [0, 2], rounds=7)

@@ -52,6 +52,13 @@ class Curve:
             [round(accuracy.personal, 2) for _, accuracy in points],
         )
 
+    def after(self, rounds: int) -> float | None:
+        """Return the better of the two readings after so many rounds; none if it was not taken then."""
+        if rounds not in self.rounds:
+            return None
+        at = self.rounds.index(rounds)
+        return max(self.shared[at] or 0.0, self.personal[at])
+
 
 @dataclass(frozen=True)
 class Norms:

@@ -30,6 +30,7 @@ def items() -> Mapping[str, Item]:
         figures.sweep("lambda_", "The pull on personal models: lambda"),
         figures.malicious_share(),
         figures.sharing(),
+        figures.hardened(),
         traps(),
     ]
     return {item.name: item for item in found}
