@@ -114,7 +114,9 @@ def test_presets_are_compared_with_the_same_settings_after_as_many_rounds() -> N
     paper = item("hardened").only("cifar10", "paper's", "ipm").entries
     ours = item("hardened").only("cifar10", "hardened", "ipm").entries
     (theirs,), (made,) = ([cell.experiment for cell in cells(entries, [0])] for entries in (paper, ours))
-    assert {cell.key for cell in cells(paper, [0])} == keys("table-3", "cifar10", "FedCAP", "ipm")
+    assert {cell.key for cell in cells(paper, [0])} == keys(
+        "table-3", dataset="cifar10", column="FedCAP", attack="ipm"
+    )
     assert (theirs.rounds, made.rounds) == (100, 12)
     assert paper[0].read == "tacc_after_12"
     assert ours[0].read == "tacc"
