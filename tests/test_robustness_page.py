@@ -173,6 +173,8 @@ def test_whoever_is_removed_among_honest_clients_is_counted(found: Found) -> Non
         for lr in ("0.1", "0.3")
         for seed in range(3)
     ]
-    section = robustness_page(found, (), honest).partition("## Among honest clients only")[2]
-    assert "6 runs, 6 clients removed" in " ".join(section.split())
-    assert "| 0.3 | 3 | 3 | 94.5 |" in section
+    usual = [(cell("hardened", "none", 0, dataset="wisdm"), outcome(94.0, clients=people[1:]))]
+    section = robustness_page(found, (), [honest, usual]).partition("## Among honest clients only")[2]
+    assert "7 runs, 6 clients removed" in " ".join(section.split())
+    assert "| training.lr=0.3 | 3 | 3 | 94.5 |" in section
+    assert "| wisdm | as usual | 1 | 0 | 94.0 |" in section

@@ -77,8 +77,9 @@ so one sample is several points."""
 HONEST = """## Among honest clients only
 
 Whoever looks for liars may find some where there are none. The hardened method without attack, from
-clients who are all alike to clients who have nothing in common, and over a factor of ten in the learning
-rate, made by `fedcap compare examples/honest.toml`: {runs}, {removed} removed."""
+clients who are all alike to clients who have nothing in common, over a factor of ten in the learning rate
+and of a thousand in the size of the network, made by `fedcap compare` of each `examples/honest*.toml`:
+{runs}, {removed} removed."""
 
 EVERYBODY = """## Every method under attackers who know the defence
 
@@ -86,8 +87,8 @@ From the grid of every method under every attack ([RESULTS.md](RESULTS.md)); the
 method that they meet, as far as it has something to know."""
 
 
-def robustness_page(found: Found, everybody: Found = (), honest: Found = ()) -> str:
-    """Return the page; `everybody` is the grid of all methods and `honest` that without attack, if any."""
+def robustness_page(found: Found, everybody: Found = (), honest: Sequence[Found] = ()) -> str:
+    """Return the page; `everybody` is the grid of all methods, `honest` are those without attack."""
     panel, *elsewhere = Comparison.of(found).panels
     head = HEAD.format(finding=_finding(panel), runs=plural(len(found), "run"))
     pictures = [f"![ROC, {name}](figures/roc-{name}.png)" for name in roc_curves(found)]
@@ -121,19 +122,19 @@ def _elsewhere(panel: Panel) -> list[str]:
     ]
 
 
-def _honest(found: Found) -> list[str]:
+def _honest(grids: Iterable[Found]) -> list[str]:
     """Return the section of runs without attack, a line per setting."""
-    panels = Comparison.of(found).panels
-    axes = [axis for axis in panels[0].place if axis != "dataset"]
     rows: list[list[Value]] = []
-    total = 0
-    for panel in panels:
+    total = lost = 0
+    for panel in chain.from_iterable(Comparison.of(found).panels for found in grids):
         runs = panel.of(HARDENED, NO_ATTACK).values()
         removed = sum(client.removed is not None for run in runs for client in run.clients)
-        rows.append([*(panel.place[a] for a in axes), len(runs), removed, fmean(run.tacc for run in runs)])
-        total += removed
-    head = HONEST.format(runs=plural(len(found), "run"), removed=plural(total, "client"))
-    return [head, Table([*axes, "runs", "removed", "accuracy"], rows).markdown()]
+        varied = ", ".join(f"{axis}={value}" for axis, value in panel.place.items() if axis != "dataset")
+        accuracy = fmean(run.tacc for run in runs)
+        rows.append([panel.place["dataset"], varied or "as usual", len(runs), removed, accuracy])
+        total, lost = total + len(runs), lost + removed
+    head = HONEST.format(runs=plural(total, "run"), removed=plural(lost, "client"))
+    return [head, Table(["data set", "settings", "runs", "removed", "accuracy"], rows).markdown()]
 
 
 def _knowing(everybody: Found) -> Panel:

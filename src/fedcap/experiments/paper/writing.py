@@ -20,7 +20,7 @@ from fedcap.words import plural
 
 HEADLINE = "headline.jsonl"
 ROBUSTNESS = "robustness.jsonl"
-HONEST = "honest.jsonl"
+HONEST = "honest*.jsonl"
 HEADLINE_HEAD = """## Every method under every attack
 
 {runs} on the embedded `digits`: every method, with rules and wrappers, under every attack there is. The
@@ -42,8 +42,9 @@ def pages(results: Path) -> dict[str, str]:
         "REPRODUCING.md": reproducing_page(recorded),
     }
     if (results / ROBUSTNESS).exists():
-        grids = [_unpacked(results / name) for name in (HEADLINE, HONEST)]
-        made["ROBUSTNESS.md"] = robustness_page(_robustness(results), *grids)
+        everybody = unpack(results / HEADLINE) if (results / HEADLINE).exists() else []
+        honest = [unpack(path) for path in sorted(results.glob(HONEST))]
+        made["ROBUSTNESS.md"] = robustness_page(_robustness(results), everybody, honest)
     return made
 
 
@@ -51,10 +52,6 @@ def _robustness(results: Path) -> Found:
     """Return the runs of `robustness.jsonl`, then those of `robustness-<data set>.jsonl`."""
     others = sorted(results.glob(f"{Path(ROBUSTNESS).stem}-*.jsonl"))
     return [run for path in (results / ROBUSTNESS, *others) for run in unpack(path)]
-
-
-def _unpacked(path: Path) -> Found:
-    return unpack(path) if path.exists() else []
 
 
 def write_pages(results: Path, docs: Path) -> list[Path]:
