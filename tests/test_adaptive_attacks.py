@@ -23,6 +23,8 @@ ADAPTIVE: list[Any] = [
     "cuckoo",
     {"name": "cuckoo", "length": "longest"},
     {"name": "cuckoo", "blind": True},
+    {"name": "cuckoo", "gang": True},
+    "inflate",
     "stealth",
     "frame",
     {"name": "frame", "how": "copy"},
@@ -113,7 +115,34 @@ def test_a_blind_cuckoo_knows_nothing_of_the_others():
     assert torch.equal(attack.strike(view).rows[5:], attack.strike(other).rows[5:])
 
 
-@pytest.mark.parametrize("name", ["cuckoo", "stealth", "frame", "steady", "worst-of"])
+def test_a_gang_lies_beside_one_victim():
+    view = seen()
+    rows = calibrated(view, attacks.make("cuckoo", gang=True, cosine=0.7).strike(view).rows)
+    assert [cosine(rows[attacker], rows[0]) for attacker in (5, 6, 7)] == pytest.approx([0.7] * 3, abs=1e-4)
+
+
+def test_to_inflate_is_to_lie_further_out_in_ones_own_direction():
+    view = seen()
+    honest = calibrated(view, view.updates)
+    rows = calibrated(view, attacks.make("inflate", stretch=2.0, most=100.0).strike(view).rows)
+    usual = np.sort(np.linalg.norm(honest[:5], axis=1))[2]
+    for attacker in (5, 6, 7):
+        assert cosine(rows[attacker], honest[attacker]) == pytest.approx(1.0, abs=1e-5)
+        own = np.linalg.norm(honest[attacker])
+        assert np.linalg.norm(rows[attacker]) == pytest.approx(2 * max(own, usual), rel=1e-4)
+
+
+def test_who_inflates_goes_no_further_in_a_round_than_told():
+    view, attack = seen(), attacks.make("inflate", stretch=9.0, most=1.5)
+    first = attack.strike(view)
+    usual = float(view.benign.norm(dim=1).median())
+    np.testing.assert_allclose(first.rows[5:].norm(dim=1), 1.5 * usual, rtol=1e-5)
+    shorter = replace(view, updates=view.updates / 4, memory=first.memory, round=2)
+    lengths = attack.strike(shorter).rows[5:].norm(dim=1)
+    np.testing.assert_allclose(lengths, 1.5 * usual, rtol=1e-5)  # by the longest so far, not by this round's
+
+
+@pytest.mark.parametrize("name", ["cuckoo", "inflate", "stealth", "frame", "steady", "worst-of"])
 def test_a_request_for_a_first_model_is_honest(name: str):
     view = replace(seen(), request=True)
     assert torch.equal(attacks.make(name).strike(view).rows, view.updates)

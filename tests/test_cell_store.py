@@ -8,6 +8,7 @@ import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grid_tools import TINY, TROUBLE, Notes, without_times
@@ -20,6 +21,7 @@ from fedcap.experiments.grid import Grid
 from fedcap.experiments.packing import pack
 from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
+from fedcap.methods import guard
 from fedcap.records import Outcome, RunDirectory, directory
 from fedcap.registry import InputError, RunError
 from fedcap.simulation import COMPUTES
@@ -104,8 +106,9 @@ def test_what_was_published_before_there_was_an_option_is_the_same_run(cell: Cel
     assert CellStore(store.root / "elsewhere", store.results).outcome(cell) is None
 
 
-def test_what_another_revision_of_a_detector_came_to_does_not_count(
-    store: CellStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("part", "name"), [(RobustNorm, "revision"), (guard, "REVISION")])
+def test_what_another_revision_of_a_part_came_to_does_not_count(
+    part: Any, name: str, store: CellStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def planned() -> Cell:
         return Grid(methods="fedcap(preset=hardened)", **TINY).cells()[0]
@@ -113,7 +116,7 @@ def test_what_another_revision_of_a_detector_came_to_does_not_count(
     play(planned(), store, Notes())
     published = CellStore(store.root / "elsewhere", store.results)
     assert published.outcome(planned()) is not None
-    monkeypatch.setattr(RobustNorm, "revision", RobustNorm.revision + 1)
+    monkeypatch.setattr(part, name, getattr(part, name) + 1)
     assert published.outcome(planned()) is None
 
 

@@ -122,15 +122,25 @@ def test_a_long_row_counts_no_further_out_than_its_reach():
     norms = models.norm(dim=1).double()
     weights = torch.tensor([[0.5, 0.25, 0.25]])
     mixed = guard.customised_models(weights, torch.tensor([0]), models, norms, reference)
-    np.testing.assert_allclose(mixed.numpy(), [[0.5, 0.25 + 0.25 * 1.5]], rtol=1e-6)
+    np.testing.assert_allclose(mixed.numpy(), [[0.5, 0.25 + 0.25]], rtol=1e-6)
 
 
 def test_those_who_are_far_out_count_for_each_other_as_they_are():
     norms = torch.tensor([1.0, 1.0, 1.0, 8.0, 8.0], dtype=torch.float64)
     scales = guard.scales(norms, torch.tensor([0, 3, -1]))
-    np.testing.assert_allclose(scales[0].numpy(), [1, 1, 1, 1.5 / 8, 1.5 / 8])
+    np.testing.assert_allclose(scales[0].numpy(), [1, 1, 1, 1 / 8, 1 / 8])
     np.testing.assert_allclose(scales[1].numpy(), [1, 1, 1, 1, 1])
     np.testing.assert_allclose(scales[2].numpy(), scales[0].numpy())
+
+
+def test_no_mixture_is_longer_than_its_receiver_or_the_median():
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(9, 4, generator=generator) * torch.tensor([1.0] * 5 + [7.0] * 4)[:, None]
+    norms, own = rows.norm(dim=1).double(), torch.arange(9)
+    weights = torch.rand(9, 9, generator=generator)
+    weights = weights / weights.sum(dim=1, keepdim=True)
+    mixed = guard.customised_models(weights, own, rows + 1, norms, torch.ones(4)) - 1
+    assert bool((mixed.norm(dim=1).double() <= norms.maximum(norms.median()) + 1e-5).all())
 
 
 def test_the_reference_moves_by_a_median_length_at_most():

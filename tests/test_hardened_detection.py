@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,41 @@ def test_good_rounds_are_no_credit():
 def test_never_a_majority():
     assert not set.union(*rounds_of([20, 20, 20, 0, 0], 5))
     assert rounds_of([20, 20, 0, 0, 0], 1) == [{0, 1}]
+
+
+def test_never_a_majority_of_all_who_ever_took_part_however_few_at_a_time():
+    policy, rows = Evidence(), crowd(7)
+    memory, gone = policy.start(), []
+    for first in range(6):  # one more is found guilty in each round, of those who are left
+        left = torch.arange(7)[first:]
+        look = replace(look_of(rows[first:]), ids=left)
+        removed, memory = policy.decide({}, scored([20.0, *[0.0] * (6 - first)]), look, memory)
+        gone += removed
+    assert gone == [0, 1, 2]
+
+
+def test_broken_rows_count_towards_the_majority_that_is_never_removed():
+    policy, look = Evidence(), look_of(crowd(4))
+    broken = {row: Reason("norm", math.nan, math.inf, "not finite") for row in (4, 5)}
+    removed, memory = policy.decide(broken, scored([0.0] * 4), look, policy.start())
+    assert set(removed) == {4, 5}
+    removed, memory = policy.decide({}, scored([20.0, 0.0, 0.0, 0.0]), look, memory)
+    assert set(removed) == {0}
+    later = replace(look_of(crowd(3)), ids=torch.tensor([1, 2, 3]))
+    assert not policy.decide({}, scored([20.0, 0.0, 0.0]), later, memory)[0]
+
+
+def test_whoever_is_taken_back_no_longer_counts_as_removed():
+    judge = make_judge(["robust-norm"], "evidence")
+    assert judge is not None
+    policy, look = Evidence(), look_of(crowd(4))
+    removed, memory = policy.decide({}, scored([20.0, 20.0, 0.0, 0.0]), look, policy.start())
+    assert set(removed) == {0, 1}
+    memory = judge.forget(memory, 0)
+    again = replace(look_of(crowd(2)), ids=torch.tensor([2, 3]))
+    assert set(policy.decide({}, scored([20.0, 0.0]), again, memory)[0]) == set()
+    back = replace(look_of(crowd(3)), ids=torch.tensor([0, 2, 3]))
+    assert set(policy.decide({}, scored([0.0, 20.0, 0.0]), back, memory)[0]) == {2}
 
 
 def test_nobody_is_removed_in_a_round_in_which_all_lengths_jumped():

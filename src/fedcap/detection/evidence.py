@@ -9,7 +9,7 @@ left of good rounds never counts in advance:
 given one on, if honest deviations are as `spread.evidence` supposes. What a detector calls proof is enough
 at once, whatever δ is. Whoever is over a score's limit and not removed is on probation: it takes part, and
 what it sends counts for nobody. Nobody is removed in a round in which everybody's length jumped, since then
-the common point did, nor ever a majority of those who take part.
+the common point did, nor ever a majority, be it of those who take part or of all who ever did.
 """
 
 from __future__ import annotations
@@ -42,26 +42,25 @@ class Evidence(Policy):
     ) -> tuple[Mapping[int, Reason], Tensors]:
         """Add this round's evidence, and remove whoever has enough against it."""
         lost = {client: reason for client, reason in accused.items() if not math.isfinite(reason.value)}
-        if 2 * len(lost) > len(lost) + len(look):  # then it is rather the server's models that are broken
-            lost = {}
         told = [score for score in scores if score.evidence is not None]
-        if not told or not len(look):
-            return lost, memory
-        length = look.norms.log().median()
-        jumped = "length" in memory and bool(length - memory["length"] > JUMP)
-        books = owned("books", memory)
-        found = recall(books, look.ids)
-        if not jumped:
-            found = (found + _strongest(told)).clamp(0, self._enough)
-        after = {**under("books", remember(books, look.ids, found)), "length": length}
-        guilty = found >= self._enough
-        if jumped or 2 * int(guilty.sum()) > len(look):
-            return lost, after
-        removed = {
-            int(look.ids[row]): self._reason(told, row, float(found[row]))
-            for row in guilty.nonzero().flatten().tolist()
-        }
-        return {**lost, **removed}, after
+        books, gone = owned("books", memory), owned("gone", memory)
+        found, after = recall(books, look.ids), dict(memory)
+        guilty: dict[int, Reason] = {}
+        if told and len(look):
+            after["length"] = look.norms.log().median()
+            if not ("length" in memory and bool(after["length"] - memory["length"] > JUMP)):
+                found = (found + _strongest(told)).clamp(0, self._enough)
+                rows = (found >= self._enough).nonzero().flatten().tolist()
+                guilty = {int(look.ids[row]): self._reason(told, row, float(found[row])) for row in rows}
+        after |= under("books", remember(books, look.ids, found))
+        ever = len({*after["books.ids"].tolist(), *gone.get("ids", look.ids[:0]).tolist(), *lost})
+        removed: dict[int, Reason] = {}
+        for group, here in ((lost, len(lost) + len(look)), (guilty, len(look))):
+            before = len(gone.get("ids", ())) + len(removed)
+            if 2 * len(group) <= here and 2 * (before + len(group)) <= ever:
+                removed |= group  # if they are more, it is rather the server's models that are broken
+        out = torch.tensor(sorted(removed), dtype=look.ids.dtype)
+        return removed, after | under("gone", remember(gone, out, torch.ones(len(out))))
 
     @property
     def _enough(self) -> float:

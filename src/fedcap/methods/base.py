@@ -128,6 +128,11 @@ class Method(ABC, Generic[S]):
         """The detectors and the policy over them; none if nobody is ever removed."""
         return make_judge(self._detectors(), self._policy())
 
+    @property
+    def revised(self) -> list[str]:
+        """The parts that compute otherwise than they once did with the same options: runs are other runs."""
+        return [] if self.judge is None else self.judge.revised
+
     def _policy(self) -> Choice:
         return self.policy
 

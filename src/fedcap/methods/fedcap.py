@@ -84,6 +84,11 @@ class FedCAP(Method[FedCAPState]):
         """Whether mixing, reference and personal model are guarded against attackers who know them."""
         return self.preset == "hardened"
 
+    @property
+    def revised(self) -> list[str]:
+        """The detectors that were revised, and the guard."""
+        return [*super().revised, *([f"guard {guard.REVISION}"] if self.guarded else [])]
+
     def _detectors(self) -> Sequence[Choice]:
         """Return the detectors; the paper's takes its limit from `t_norm`."""
         chosen = DETECTORS[self.preset] if self.detectors == PRESET else super()._detectors()

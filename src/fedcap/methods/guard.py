@@ -1,9 +1,10 @@
 """Mixing that cannot be bent: what a client gains by lying close to another is bounded.
 
-Rows are clients. A contributor's model counts, seen from the reference point, no further out than 1.5 times
-the median length, or the receiver's own (`scales`); it counts little for a receiver whose own update it
-opposes more than others do (`opposition`); it makes up a quarter of nobody else's model (`capped`); and
-those who sent the same have one vote. All of it leaves the mixture as it is where nobody stands out.
+Rows are clients. A contributor's model counts, seen from the reference point, no further out than the median
+length, or the receiver's own (`scales`), so that nobody is drawn further out by others; it counts little for
+a receiver whose own update it opposes more than others do (`opposition`); it makes up a quarter of nobody
+else's model (`capped`); and those who sent the same have one vote. All of it leaves the mixture nearly as it
+is where nobody stands out.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from fedcap.detection.spread import SIGMA, weighted_median
 from fedcap.matrices import weighted_mean
 from fedcap.methods import equations
 
-REACH = 1.5
-"""How many usual lengths a contributor's model may lie from the reference."""
+REVISION = 2
+"""Raise it if the same options give other models than before: runs then are other runs."""
 LARGEST = 0.25
 """The largest share of one contributor in another client's model."""
 STRENGTH = 40.0
@@ -55,11 +56,12 @@ def customised_models(
 def scales(norms: Tensor, own: Tensor) -> Tensor:
     """Return how much of each contributor's calibrated update counts for each receiver, R×N.
 
-    It counts up to 1.5 times the median length, or the receiver's own, whichever is longer: those who are far
-    from the reference have friends who are, and nobody else has. One's own update counts as it is.
+    It counts up to the median length, or the receiver's own, whichever is longer: those who are far from the
+    reference have friends who are, and nobody else has. One's own update counts as it is. So no mixture is
+    longer than that; if it could be, by however little, attackers would drive everybody apart round by round.
     """
     typical = norms.median()
-    reach = REACH * torch.where(own >= 0, norms[own].maximum(typical), typical)
+    reach = torch.where(own >= 0, norms[own].maximum(typical), typical)
     return (reach[:, None] / norms.clamp_min(SHORTEST)).clamp_max(1.0)
 
 

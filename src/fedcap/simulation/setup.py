@@ -214,7 +214,7 @@ class Setup(BaseModel):
         """Return a hash of everything on which the result depends; it identifies the run.
 
         It covers the settings, the content of the data (not where it lies), the user's own code
-        (`module:name`), `COMPUTES`, and the revisions of detectors. It does not cover the number of workers.
+        (`module:name`), `COMPUTES`, and the revisions of parts. It does not cover the number of workers.
         Other settings than its own may be given, such as those that an older version wrote down of the run.
         """
         return digest(
@@ -222,9 +222,8 @@ class Setup(BaseModel):
         )
 
     def revisions(self) -> list[str]:
-        """Return what tells the code of its parts: hashes of the user's own, revisions of detectors."""
-        revised = [] if self.trainer.judge is None else self.trainer.judge.revised
-        return [*sorted(set(self.code().values())), *revised]
+        """Return what tells the code of its parts: hashes of the user's own, revisions of ours."""
+        return [*sorted(set(self.code().values())), *self.trainer.revised]
 
     def code(self) -> dict[str, str]:
         """Return the hash of the file of each thing of the user's own, by `module:name`."""

@@ -25,7 +25,7 @@ from fedcap.words import plural
 
 WATCHED = "nobody removed"
 DETECTORS = ("robust-norm", "collusion", "direction")
-KNOWING = ("cuckoo", "stealth", "frame", "steady", "sleeper", "noisy", "mimic", "worst-of")
+KNOWING = ("cuckoo", "inflate", "stealth", "frame", "steady", "sleeper", "noisy", "mimic", "worst-of")
 """The attacks of the registry that are made for the method they meet, or against defences."""
 POINTS = 0.5
 """An attack that costs no more than this above the least is harmless."""

@@ -1,0 +1,44 @@
+"""Inflate: lie where one's own honest model lies, only further out, and draw everybody along.
+
+Whoever mixes models of the clients most alike mixes this one in with full weight: it points where its kin
+point. If mixing lets a contributor lie ever so little further from the global model than those it is mixed
+into, they follow, and it goes ahead of them again: lengths grow by the same factor each round, until honest
+training overflows and honest clients are removed for it. Updates are kept short enough to pass tests of how
+far a client goes in one round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from fedcap.attacks.base import Attack, Crafted, View, registry
+from fedcap.attacks.scene import Scene, unit, victims
+
+
+@registry.register("inflate")
+@dataclass(frozen=True)
+class Inflate(Attack):
+    """Lie in the direction of one's own honest model, further out than all others."""
+
+    stretch: Annotated[float, Field(gt=1)] = 1.5
+    """How many times as far out as the own honest row, or the median victim's, whichever is longer."""
+    most: Annotated[float, Field(gt=0)] = 1.7
+    """The longest update, as a multiple of the victims' longest median so far."""
+
+    def craft(self, view: View) -> Crafted:
+        """Return each attacker's row; of those asked for a request, the honest one."""
+        if view.request:
+            return Crafted(view.updates[view.malicious], view.memory)
+        scene, aimed = Scene.of(view), victims(view)
+        rows = scene.rows[view.malicious]
+        usual = scene.rows[aimed].norm(dim=1).median()
+        far = self.stretch * rows.norm(dim=1, keepdim=True).maximum(usual)
+        updates = scene.updates(far * unit(rows))
+        longest = view.updates[aimed].norm(dim=1).median().nan_to_num(0.0)
+        if "longest" in view.memory:
+            longest = longest.maximum(view.memory["longest"].to(longest))
+        shorter = self.most * longest / updates.norm(dim=1, keepdim=True)
+        return Crafted(updates * shorter.clamp_max(1.0), {"longest": longest})
