@@ -1,10 +1,14 @@
 """Inflate: lie where one's own honest model lies, only further out, and draw everybody along.
 
+Seen from the server's global model, where FedCAP compares, an attacker whose honest row is d sends
+
+    s · max(‖d‖, median_i ‖d_i‖) · d / ‖d‖,    s > 1.
+
 Whoever mixes models of the clients most alike mixes this one in with full weight: it points where its kin
-point. If mixing lets a contributor lie ever so little further from the global model than those it is mixed
-into, they follow, and it goes ahead of them again: lengths grow by the same factor each round, until honest
-training overflows and honest clients are removed for it. Updates are kept short enough to pass tests of how
-far a client goes in one round.
+point. If mixing lets a contributor lie ever so little further out than those it is mixed into, they follow,
+and it goes ahead of them again: lengths grow by the same factor each round, until honest training overflows
+and honest clients are removed for it. Updates are kept short enough to pass tests of how far a client goes
+in one round.
 """
 
 from __future__ import annotations
