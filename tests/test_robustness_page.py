@@ -164,6 +164,8 @@ def test_every_method_and_other_data_have_their_sections(found: Found) -> None:
     assert "| lie" not in table
     other = [(cell("hardened", "none", 0, dataset="wisdm"), outcome(94.0))]
     assert "## wisdm" in robustness_page([*found, *other])
+    paper = [(cell("fedcap", "none", 0, dataset="wisdm"), outcome(94.0))]
+    assert "## wisdm" not in robustness_page([*found, *paper])
 
 
 def test_whoever_is_removed_among_honest_clients_is_counted(found: Found) -> None:

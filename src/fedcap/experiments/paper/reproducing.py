@@ -84,6 +84,13 @@ replacement (20.67, 3.01 and 37.36 %) are most likely due to rescaling only the 
 which leaves a step many times too long. As its paper defines it, FLTrust holds under that attack. On
 `digits`:"""
 
+WINDOWS = """## Windows of one activity
+
+WISDM is cut into windows of 200 readings, and where the activity changes within one, it has readings of
+both and the label of one. In the copy at hand each window of 200 is of one activity: it seems to have been
+cut before. That makes it easier. With windows of 199 readings, which lie across the changes as those of the
+original file do, FedCAP under Min-Max has after 25 rounds, in percent:"""
+
 PRINTED = """## Figures that cannot all be right
 
 Detection accuracy, false positives and false negatives are tied: with no honest client removed, `FNR =
@@ -128,6 +135,7 @@ def reproducing_page(recorded: Recorded) -> str:
                 (traps.LIMIT, LIMIT),
                 (traps.CLAIMS, CLAIMS),
                 (traps.TRUST, TRUST),
+                (traps.WINDOWS, WINDOWS),
             )
         ),
         f"{PRINTED}\n\n{_impossible()}",

@@ -106,7 +106,7 @@ def robustness_page(found: Found, everybody: Found = (), honest: Sequence[Found]
         *pictures,
         _left_open(panel),
         *(_honest(honest) if honest else []),
-        *chain.from_iterable(_elsewhere(other) for other in elsewhere),
+        *chain.from_iterable(_elsewhere(other) for other in elsewhere if HARDENED in other.methods),
         *([EVERYBODY, accuracy_table(_knowing(everybody)).markdown()] if everybody else []),
     ]
     return "\n\n".join(parts) + "\n"

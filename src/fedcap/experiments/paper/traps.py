@@ -19,6 +19,7 @@ TOLD = "How many attackers a rule is told"
 LIMIT = "The limit of FedCAP's norm test"
 CLAIMS = "Claimed sample counts"
 TRUST = "FLTrust under model replacement"
+WINDOWS = "Windows of one activity"
 
 ONE = "one setting"
 PICKS = tuple(product((2, 10), (0.1, 0.3), (0.1, 1.0)))
@@ -26,8 +27,8 @@ PICKS = tuple(product((2, 10), (0.1, 0.3), (0.1, 1.0)))
 
 
 def traps() -> Item:
-    """Return all of them: runs of seconds on digits, and one of Table I's on WISDM."""
-    parts = (_lie(), _nan(), _picked(), _told(), _limit(), _claims(), _trust())
+    """Return all of them: runs of seconds on digits, and three on WISDM, two of them Table I's."""
+    parts = (_lie(), _nan(), _picked(), _told(), _limit(), _claims(), _trust(), _windows())
     entries = [entry for part in parts for entry in part]
     return Item("traps", "Traps of a reproduction, each with runs in which it shows", entries)
 
@@ -107,3 +108,12 @@ def _claims() -> Iterator[Entry]:
 def _trust() -> Iterator[Entry]:
     for row, method in (("FedAvg", setups.fedavg("mean")), ("FLTrust", {"name": "fltrust"})):
         yield Entry("digits", row, "accuracy", method, ATTACKS[1], "tacc_personal", panel=TRUST)
+
+
+def _windows() -> Iterator[Entry]:
+    """The copy of WISDM at hand changes activity every 200 readings at most: 199 cut across the changes."""
+    attack = "min-max"
+    method = setups.fedcap("wisdm", attack)
+    across = {"dataset": {"name": "wisdm", "window": 199}, "rounds": 25}
+    yield Entry("wisdm", attack, "of one activity", method, attack, "tacc_after_25", panel=WINDOWS)
+    yield Entry("wisdm", attack, "across changes", method, attack, panel=WINDOWS, others=across)
