@@ -142,6 +142,17 @@ def test_who_inflates_goes_no_further_in_a_round_than_told():
     np.testing.assert_allclose(lengths, 1.5 * usual, rtol=1e-5)  # by the longest so far, not by this round's
 
 
+def test_who_inflates_is_not_given_away_by_what_has_overflowed_or_stands_still():
+    view = seen()
+    broken = view.updates.clone()
+    broken[0], broken[1] = torch.nan, torch.inf
+    crafted = attacks.make("inflate").strike(replace(view, updates=broken))
+    assert bool(crafted.rows[5:].isfinite().all())
+    assert float(crafted.memory["longest"]) < 100
+    still = attacks.make("inflate")(torch.zeros(6, 3), torch.arange(6) > 3)
+    assert bool((still == 0).all())
+
+
 @pytest.mark.parametrize("name", ["cuckoo", "inflate", "stealth", "frame", "steady", "worst-of"])
 def test_a_request_for_a_first_model_is_honest(name: str):
     view = replace(seen(), request=True)

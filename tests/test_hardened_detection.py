@@ -129,6 +129,17 @@ def test_broken_rows_count_towards_the_majority_that_is_never_removed():
     assert not policy.decide({}, scored([20.0, 0.0, 0.0]), later, memory)[0]
 
 
+def test_broken_and_guilty_together_are_never_a_majority_of_a_round():
+    policy, memory = Evidence(), Evidence().start()
+    for first in (100, 200, 300, 400):  # many others were there before
+        _, memory = policy.decide(
+            {}, scored([0.0] * 5), replace(look_of(crowd(5)), ids=torch.arange(first, first + 5)), memory
+        )
+    broken = {row: Reason("norm", math.nan, math.inf, "not finite") for row in (5, 6, 7)}
+    removed, _ = policy.decide(broken, scored([20.0, 20.0, 0.0, 0.0, 0.0]), look_of(crowd(5)), memory)
+    assert set(removed) == {5, 6, 7}
+
+
 def test_whoever_is_taken_back_no_longer_counts_as_removed():
     judge = make_judge(["robust-norm"], "evidence")
     assert judge is not None

@@ -42,7 +42,7 @@ class Cuckoo(Attack):
     blind: bool = False
     """Whether attackers know only what their own clients see."""
     gang: bool = False
-    """Whether all of them lie beside the same victim."""
+    """Whether all of them lie beside the same victim, the first that takes part."""
 
     def __post_init__(self) -> None:
         if self.blind and self.length == "longest":
@@ -55,7 +55,8 @@ class Cuckoo(Attack):
         scene = Scene.of(view, self.blind)
         bad = view.malicious.nonzero().flatten()
         aimed = bad if self.blind else victims(view)
-        chosen = aimed[torch.arange(len(bad), device=aimed.device) % (1 if self.gang else len(aimed))]
+        aimed = aimed[:1] if self.gang else aimed
+        chosen = aimed[torch.arange(len(bad), device=aimed.device) % len(aimed)]
         beside = scene.rows[chosen]
         near = unit(beside)
         goal = view.updates[bad].mean(dim=0) if self.blind else aim(view)

@@ -17,15 +17,18 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
+from torch import Tensor
 
 from fedcap.attacks.base import Attack, Crafted, View, registry
 from fedcap.attacks.scene import Scene, unit, victims
+
+SHORTEST = 1e-12
 
 
 @registry.register("inflate")
 @dataclass(frozen=True)
 class Inflate(Attack):
-    """Lie in the direction of one's own honest model, further out than all others."""
+    """Lie in the direction of one's own honest model, only further out, and draw everybody along."""
 
     stretch: Annotated[float, Field(gt=1)] = 1.5
     """How many times as far out as the own honest row, or the median victim's, whichever is longer."""
@@ -36,13 +39,20 @@ class Inflate(Attack):
         """Return each attacker's row; of those asked for a request, the honest one."""
         if view.request:
             return Crafted(view.updates[view.malicious], view.memory)
-        scene, aimed = Scene.of(view), victims(view)
+        scene = Scene.of(view)
         rows = scene.rows[view.malicious]
-        usual = scene.rows[aimed].norm(dim=1).median()
+        usual = _median_length(scene.rows[victims(view)])
         far = self.stretch * rows.norm(dim=1, keepdim=True).maximum(usual)
         updates = scene.updates(far * unit(rows))
-        longest = view.updates[aimed].norm(dim=1).median().nan_to_num(0.0)
+        longest = _median_length(view.updates[victims(view)])
         if "longest" in view.memory:
             longest = longest.maximum(view.memory["longest"].to(longest))
-        shorter = self.most * longest / updates.norm(dim=1, keepdim=True)
-        return Crafted(updates * shorter.clamp_max(1.0), {"longest": longest})
+        lengths = updates.norm(dim=1, keepdim=True).clamp_min(SHORTEST)
+        return Crafted(updates * (self.most * longest / lengths).clamp_max(1.0), {"longest": longest})
+
+
+def _median_length(rows: Tensor) -> Tensor:
+    """Return the median length of the rows that are finite; 0 if none is."""
+    lengths = rows.norm(dim=1)
+    lengths = lengths[lengths.isfinite()]
+    return lengths.median() if len(lengths) else rows.new_zeros(())

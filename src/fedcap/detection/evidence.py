@@ -9,7 +9,9 @@ left of good rounds never counts in advance:
 given one on, if honest deviations are as `spread.evidence` supposes. What a detector calls proof is enough
 at once, whatever δ is. Whoever is over a score's limit and not removed is on probation: it takes part, and
 what it sends counts for nobody. Nobody is removed in a round in which everybody's length jumped, since then
-the common point did, nor ever a majority, be it of those who take part or of all who ever did.
+the common point did. Nor is ever a majority removed, be it of those who take part or of all who ever did:
+then it is rather the server's models that are broken. So half of all clients ever seen is the most that
+is removed; who can come back under new names uses that up.
 """
 
 from __future__ import annotations
@@ -42,9 +44,26 @@ class Evidence(Policy):
     ) -> tuple[Mapping[int, Reason], Tensors]:
         """Add this round's evidence, and remove whoever has enough against it."""
         lost = {client: reason for client, reason in accused.items() if not math.isfinite(reason.value)}
+        guilty, after = self._guilty(scores, look, memory)
+        gone = owned("gone", memory)
+        before = gone.get("ids", look.ids[:0]).tolist()
+        ever = {*after["books.ids"].tolist(), *before, *lost}
+        removed: dict[int, Reason] = {}
+        for group in (lost, guilty):
+            here, all_told = len(removed) + len(group), len(before) + len(removed) + len(group)
+            if 2 * here <= len(lost) + len(look) and 2 * all_told <= len(ever):
+                removed |= group
+        out = torch.tensor(sorted(removed), dtype=look.ids.dtype)
+        after |= under("gone", remember(gone, out, torch.ones(len(out))))  # so that `Judge.forget` knows them
+        return removed, after
+
+    def _guilty(
+        self, scores: Sequence[Score], look: Look, memory: Tensors
+    ) -> tuple[dict[int, Reason], dict[str, Tensor]]:
+        """Return against whom there is enough, and the memory with this round's evidence."""
         told = [score for score in scores if score.evidence is not None]
-        books, gone = owned("books", memory), owned("gone", memory)
-        found, after = recall(books, look.ids), dict(memory)
+        books, after = owned("books", memory), dict(memory)
+        found = recall(books, look.ids)
         guilty: dict[int, Reason] = {}
         if told and len(look):
             after["length"] = look.norms.log().median()
@@ -52,15 +71,7 @@ class Evidence(Policy):
                 found = (found + _strongest(told)).clamp(0, self._enough)
                 rows = (found >= self._enough).nonzero().flatten().tolist()
                 guilty = {int(look.ids[row]): self._reason(told, row, float(found[row])) for row in rows}
-        after |= under("books", remember(books, look.ids, found))
-        ever = len({*after["books.ids"].tolist(), *gone.get("ids", look.ids[:0]).tolist(), *lost})
-        removed: dict[int, Reason] = {}
-        for group, here in ((lost, len(lost) + len(look)), (guilty, len(look))):
-            before = len(gone.get("ids", ())) + len(removed)
-            if 2 * len(group) <= here and 2 * (before + len(group)) <= ever:
-                removed |= group  # if they are more, it is rather the server's models that are broken
-        out = torch.tensor(sorted(removed), dtype=look.ids.dtype)
-        return removed, after | under("gone", remember(gone, out, torch.ones(len(out))))
+        return guilty, after | under("books", remember(books, look.ids, found))
 
     @property
     def _enough(self) -> float:

@@ -1,7 +1,7 @@
 """Mixing that cannot be bent: what a client gains by lying close to another is bounded.
 
 Rows are clients. A contributor's model counts, seen from the reference point, no further out than the median
-length, or the receiver's own (`scales`), so that nobody is drawn further out by others; it counts little for
+length, or the receiver's own (`scales`), so that nobody is drawn further out than that; it counts little for
 a receiver whose own update it opposes more than others do (`opposition`); it makes up a quarter of nobody
 else's model (`capped`); and those who sent the same have one vote. All of it leaves the mixture nearly as it
 is where nobody stands out.

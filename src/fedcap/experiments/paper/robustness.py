@@ -77,9 +77,8 @@ so one sample is several points."""
 HONEST = """## Among honest clients only
 
 Whoever looks for liars may find some where there are none. The hardened method without attack, from
-clients who are all alike to clients who have nothing in common, over a factor of ten in the learning rate
-and of a thousand in the size of the network, made by `fedcap compare` of each `examples/honest*.toml`:
-{runs}, {removed} removed."""
+clients who are all alike to clients who have nothing in common, over a factor of ten in the learning rate,
+made by `fedcap compare` of `examples/honest*.toml`: {runs}, {removed} removed."""
 
 EVERYBODY = """## Every method under attackers who know the defence
 

@@ -111,7 +111,7 @@ def _trust() -> Iterator[Entry]:
 
 
 def _windows() -> Iterator[Entry]:
-    """The copy of WISDM at hand changes activity every 200 readings at most: 199 cut across the changes."""
+    """The copy of WISDM at hand changes activity only at multiples of 200 readings: 199 cut across."""
     attack = "min-max"
     method = setups.fedcap("wisdm", attack)
     across = {"dataset": {"name": "wisdm", "window": 199}, "rounds": 25}
