@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import Killed, Killer, without_times
 from torch import Tensor
+from view_tools import calibrated, cosine, matrix, seen
 
 import fedcap
 from fedcap import attacks, methods
@@ -40,33 +41,6 @@ TINY = {
     "training": {"epochs": 1},
     "workers": 1,
 }
-
-
-def matrix(rows: int, columns: int, seed: int = 0) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).normal(0.1, 1, (rows, columns)).astype(np.float32))
-
-
-def seen(rows: int = 8, columns: int = 400, malicious: int = 3, **more: Any) -> View:
-    """A round in which everybody received a model of its own; the last rows are malicious."""
-    received, reference = matrix(rows, columns, 1), matrix(1, columns, 2)[0]
-    return View(
-        matrix(rows, columns),
-        torch.arange(rows) >= rows - malicious,
-        torch.Generator().manual_seed(0),
-        clients=tuple(f"c{row}" for row in range(rows)),
-        look_at_received=lambda row: received[row][None],
-        look_at_server=lambda: ServerView(reference),
-        **more,
-    )
-
-
-def calibrated(view: View, sent: Tensor) -> np.ndarray:
-    received = torch.cat([view.received(row) for row in range(len(sent))])
-    return (received + sent - view.server.reference).numpy().astype(np.float64)
-
-
-def cosine(one: np.ndarray, two: np.ndarray) -> float:
-    return float(one @ two / np.linalg.norm(one) / np.linalg.norm(two))
 
 
 def accuse_longer_than(limit: float, view: View) -> View:
@@ -119,38 +93,6 @@ def test_a_gang_lies_beside_one_victim():
     view = seen()
     rows = calibrated(view, attacks.make("cuckoo", gang=True, cosine=0.7).strike(view).rows)
     assert [cosine(rows[attacker], rows[0]) for attacker in (5, 6, 7)] == pytest.approx([0.7] * 3, abs=1e-4)
-
-
-def test_to_inflate_is_to_lie_further_out_in_ones_own_direction():
-    view = seen()
-    honest = calibrated(view, view.updates)
-    rows = calibrated(view, attacks.make("inflate", stretch=2.0, most=100.0).strike(view).rows)
-    usual = np.sort(np.linalg.norm(honest[:5], axis=1))[2]
-    for attacker in (5, 6, 7):
-        assert cosine(rows[attacker], honest[attacker]) == pytest.approx(1.0, abs=1e-5)
-        own = np.linalg.norm(honest[attacker])
-        assert np.linalg.norm(rows[attacker]) == pytest.approx(2 * max(own, usual), rel=1e-4)
-
-
-def test_who_inflates_goes_no_further_in_a_round_than_told():
-    view, attack = seen(), attacks.make("inflate", stretch=9.0, most=1.5)
-    first = attack.strike(view)
-    usual = float(view.benign.norm(dim=1).median())
-    np.testing.assert_allclose(first.rows[5:].norm(dim=1), 1.5 * usual, rtol=1e-5)
-    shorter = replace(view, updates=view.updates / 4, memory=first.memory, round=2)
-    lengths = attack.strike(shorter).rows[5:].norm(dim=1)
-    np.testing.assert_allclose(lengths, 1.5 * usual, rtol=1e-5)  # by the longest so far, not by this round's
-
-
-def test_who_inflates_is_not_given_away_by_what_has_overflowed_or_stands_still():
-    view = seen()
-    broken = view.updates.clone()
-    broken[0], broken[1] = torch.nan, torch.inf
-    crafted = attacks.make("inflate").strike(replace(view, updates=broken))
-    assert bool(crafted.rows[5:].isfinite().all())
-    assert float(crafted.memory["longest"]) < 100
-    still = attacks.make("inflate")(torch.zeros(6, 3), torch.arange(6) > 3)
-    assert bool((still == 0).all())
 
 
 @pytest.mark.parametrize("name", ["cuckoo", "inflate", "stealth", "frame", "steady", "worst-of"])

@@ -1,0 +1,38 @@
+"""A made-up round as attackers see it, and how the server would see what they send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcap.attacks import ServerView, View
+
+
+def matrix(rows: int, columns: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(0.1, 1, (rows, columns)).astype(np.float32))
+
+
+def seen(rows: int = 8, columns: int = 400, malicious: int = 3, **more: Any) -> View:
+    """A round in which everybody received a model of its own; the last rows are malicious."""
+    received, reference = matrix(rows, columns, 1), matrix(1, columns, 2)[0]
+    return View(
+        matrix(rows, columns),
+        torch.arange(rows) >= rows - malicious,
+        torch.Generator().manual_seed(0),
+        clients=tuple(f"c{row}" for row in range(rows)),
+        look_at_received=lambda row: received[row][None],
+        look_at_server=lambda: ServerView(reference),
+        **more,
+    )
+
+
+def calibrated(view: View, sent: Tensor) -> np.ndarray:
+    received = torch.cat([view.received(row) for row in range(len(sent))])
+    return (received + sent - view.server.reference).numpy().astype(np.float64)
+
+
+def cosine(one: np.ndarray, two: np.ndarray) -> float:
+    return float(one @ two / np.linalg.norm(one) / np.linalg.norm(two))
