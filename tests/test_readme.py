@@ -6,6 +6,7 @@ and x, y, users and new.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -150,6 +151,9 @@ def test_a_command_that_is_shown_is_there(command: str) -> None:
     elif arguments[0] != "run":
         parse(arguments)
     else:
+        extras = [name for name in ("tensorboard", "mlflow") if name in arguments]
+        if missing := [name for name in extras if importlib.util.find_spec(name) is None]:
+            pytest.skip(f"{missing[0]} is not installed: it is an extra")
         if "--resume" in arguments:
             there = arguments[arguments.index("--resume") + 1]
             succeeds(["run", "--attack", "lie", "--rounds", "1", "--workers", "1", "--out", there])
