@@ -39,12 +39,12 @@ class Inflate(Attack):
         """Return each attacker's row; of those asked for a request, the honest one."""
         if view.request:
             return Crafted(view.updates[view.malicious], view.memory)
-        scene = Scene.of(view)
-        rows = scene.rows[view.malicious]
-        usual = _median_length(scene.rows[victims(view)])
-        far = self.stretch * rows.norm(dim=1, keepdim=True).maximum(usual)
-        updates = scene.updates(far * unit(rows))
-        longest = _median_length(view.updates[victims(view)])
+        scene, aimed = Scene.of(view), victims(view)
+        rows = scene.rows
+        own, usual = rows[view.malicious], _median_length(rows[aimed])
+        far = self.stretch * own.norm(dim=1, keepdim=True).maximum(usual)
+        updates = scene.updates(far * unit(own))
+        longest = _median_length(view.updates[aimed])
         if "longest" in view.memory:
             longest = longest.maximum(view.memory["longest"].to(longest))
         lengths = updates.norm(dim=1, keepdim=True).clamp_min(SHORTEST)

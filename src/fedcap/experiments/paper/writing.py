@@ -37,12 +37,12 @@ def read_results(results: Path) -> Recorded:
 def pages(results: Path) -> dict[str, str]:
     """Return the text of each page by its name."""
     recorded = read_results(results)
+    everybody = unpack(results / HEADLINE) if (results / HEADLINE).exists() else []
     made = {
-        "RESULTS.md": results_page(recorded, _headline(results / HEADLINE)),
+        "RESULTS.md": results_page(recorded, _headline(everybody)),
         "REPRODUCING.md": reproducing_page(recorded),
     }
     if (results / ROBUSTNESS).exists():
-        everybody = unpack(results / HEADLINE) if (results / HEADLINE).exists() else []
         honest = [unpack(path) for path in sorted(results.glob(HONEST))]
         made["ROBUSTNESS.md"] = robustness_page(_robustness(results), everybody, honest)
     return made
@@ -73,11 +73,11 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
     return written
 
 
-def _headline(path: Path) -> str:
-    """Return the section of the grid of every method under every attack; empty if there is no such file."""
-    if not path.exists():
+def _headline(found: Found) -> str:
+    """Return the section of the grid of every method under every attack; empty if there are no such runs."""
+    if not found:
         return ""
-    compared = Comparison.of(unpack(path))
-    head = HEADLINE_HEAD.format(runs=plural(len(compared.found), "run"))
+    compared = Comparison.of(found)
+    head = HEADLINE_HEAD.format(runs=plural(len(found), "run"))
     shown = [f"![{panel.title}]({FIGURES}/{map_name(panel, 'headline')}.png)" for panel in compared.panels]
     return "\n\n".join([head, *shown, *(table.markdown() for table in compared.tables())])
