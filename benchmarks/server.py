@@ -50,7 +50,7 @@ def step(clients: int, weights: int, preset: str = "paper", rows: Rows | None = 
         compared=torch.tensor([0, weights]),
         norms=counts,
         votes=counts,
-        agreement=torch.eye(clients),
+        gains=torch.eye(clients),
         likeness=torch.eye(clients) if preset == "hardened" else torch.empty(0, 0),
     )
     uploads = Uploads(ids, updates, counts)

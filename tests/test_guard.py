@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,11 @@ from helpers import Killed, Killer, end_round
 from torch import Tensor, nn
 
 import fedcap
-from fedcap.methods import equations, floor, guard, make
+from fedcap.detection import Look
+from fedcap.matrices import Rows
+from fedcap.methods import equations, guard, make
 from fedcap.methods.base import Uploads
+from fedcap.methods.floor import Floor
 from fedcap.training import Layout
 
 
@@ -35,55 +39,104 @@ class Still:
         return logits
 
 
+def floor_of(theirs: float, own: float, least: float = math.inf, trained: float = 0.0) -> Floor:
+    client = Still({1.0: theirs, 2.0: own, 3.0: trained})
+    return Floor(client, torch.tensor(1.0), torch.tensor(2.0), least)  # type: ignore[arg-type]
+
+
 def worth(theirs: float, own: float, least: float = math.inf) -> tuple[float, float]:
-    client = Still({1.0: theirs, 2.0: own})
-    return floor.worth(client, torch.tensor(1.0), torch.tensor(2.0), least)  # type: ignore[arg-type]
+    floor = floor_of(theirs, own, least)
+    return floor.worth, floor.least
 
 
 # --- Mixing
 
 
-def oracle_opposition(agreement: np.ndarray) -> np.ndarray:
-    """Opposition beyond a receiver's usual, and of outcasts, row by row in plain Python."""
-    count = len(agreement)
-
-    def middle(values: list[float]) -> float:
-        return sorted(values)[(len(values) - 1) // 2]
-
-    out = np.zeros((count, count))
-    usual = []
-    for k in range(count):
-        others = [agreement[k, i] for i in range(count) if i != k]
-        centre = middle(others)
-        spread = max(1.4826 * middle([abs(value - centre) for value in others]), 0.05)
-        usual.append(centre)
-        out[k] = [40 * max(0.0, centre - spread - agreement[k, i]) for i in range(count)]
-    crowd = middle(usual)
-    width = max(1.4826 * middle([abs(value - crowd) for value in usual]), 0.05)
-    for i in range(count):
-        outcast = max(0.0, (crowd - usual[i]) / width - 2) if usual[i] < 0 else 0.0
-        out[:, i] += [outcast * (agreement[k, i] < usual[k]) for k in range(count)]
-    return out
-
-
-def agreement_of(seed: int, count: int = 9) -> Tensor:
-    rows = torch.randn(count, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5
-    rows[-2:] *= -1
-    unit = rows / rows.norm(dim=1, keepdim=True)
-    return unit @ unit.T
+def federation(seed: int, count: int = 9, width: int = 30) -> tuple[np.ndarray, np.ndarray, Look]:
+    """Return what clients received and the updates they sent, and how the server sees them."""
+    rng = np.random.default_rng(seed)
+    received, updates = (
+        rng.normal(size=(count, width)),
+        rng.normal(size=(count, width)) * rng.random((count, 1)),
+    )
+    reference = torch.from_numpy(rng.normal(size=width))
+    recovered = torch.from_numpy(received + updates)
+    seen = Rows(recovered, reference)
+    return (
+        received,
+        updates,
+        Look(1, torch.arange(count), torch.from_numpy(updates), seen, recovered, reference),
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_opposition_is_what_it_says(seed):
-    agreement = agreement_of(seed)
-    np.testing.assert_allclose(guard.opposition(agreement), oracle_opposition(agreement.numpy()), atol=1e-9)
+def test_what_is_gained_is_the_cosine_of_the_way_to_a_model_with_the_own_update(seed):
+    received, updates, look = federation(seed)
+    expected = np.zeros((9, 9))
+    for k in range(9):
+        for i in range(9):
+            way = received[i] + updates[i] - received[k]
+            expected[k, i] = way @ updates[k] / np.linalg.norm(way) / np.linalg.norm(updates[k])
+    np.testing.assert_allclose(guard.gains(look).numpy(), expected, atol=1e-6)
+
+
+def test_what_is_gained_tells_by_how_much_the_loss_falls():
+    """The receivers' losses are squared distances to what they want, and they went straight downhill."""
+    rng = np.random.default_rng(7)
+    received, wanted = rng.normal(size=(2, 6, 40))
+    updates = 0.01 * (wanted - received)
+    recovered = torch.from_numpy(received + updates)
+    seen = Rows(recovered, torch.zeros(40, dtype=torch.float64))
+    look = Look(1, torch.arange(6), torch.from_numpy(updates), seen, recovered, torch.zeros(40))
+    for k, row in enumerate(guard.gains(look).numpy()):
+        ways = recovered.numpy() - received[k]
+        steps = 1e-4 * ways / np.linalg.norm(ways, axis=1, keepdims=True)
+        falls = ((received[k] - wanted[k]) ** 2).sum() - ((received[k] + steps - wanted[k]) ** 2).sum(axis=1)
+        assert np.corrcoef(row, falls)[0, 1] > 0.999
+
+
+def test_gains_of_clients_who_sent_nothing_are_numbers():
+    _, _, look = federation(1)
+    look = replace(look, updates=torch.zeros_like(look.updates))
+    assert guard.gains(look).isfinite().all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_opposition_is_how_far_a_gain_is_below_the_usual_one(seed):
+    gains = np.random.default_rng(seed).normal(size=(9, 9)) / 3
+    own = [0, 1, 2, -1, 8]
+    expected = np.zeros((5, 9))
+    for r, k in enumerate(own):
+        others = sorted(gains[r, i] for i in range(9) if i != k)
+        usual = others[(len(others) - 1) // 2]
+        expected[r] = [40 * max(0.0, usual - gains[r, i]) for i in range(9)]
+    found = guard.opposition(torch.from_numpy(gains[:5]), torch.tensor(own))
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-9)
+
+
+def test_nobody_is_opposed_by_itself_alone():
+    assert not guard.opposition(torch.ones(1, 1), torch.tensor([0])).any()
+
+
+def test_a_newcomer_gains_by_those_whom_its_request_resembles():
+    similarities = torch.tensor([[0.5, 0.5, 0.5, -0.2]])
+    weights = guard.mixing_weights(
+        similarities,
+        torch.tensor([-1]),
+        torch.full((4, 4), 0.3),
+        torch.ones(4, dtype=torch.float64),
+        0.0,
+        0.1,
+    )
+    np.testing.assert_allclose(weights[0, :3].numpy(), guard.LARGEST)
+    assert float(weights[0, 3]) < 1e-9
 
 
 def test_where_nobody_stands_out_guarded_mixing_is_equation_5():
     similarities = torch.full((6, 6), 0.3) + 0.01 * torch.randn(6, 6)
-    agreement = torch.full((6, 6), 0.5, dtype=torch.float64)
+    gains = torch.full((6, 6), 0.5, dtype=torch.float64)
     own, votes = torch.arange(6), torch.ones(6, dtype=torch.float64)
-    guarded = guard.mixing_weights(similarities, own, agreement, votes, 5.0, 0.2)
+    guarded = guard.mixing_weights(similarities, own, gains, votes, 5.0, 0.2)
     torch.testing.assert_close(guarded, equations.mixing_weights(similarities, own, 5.0, 0.2))
     models, norms = torch.randn(6, 30), torch.ones(6, dtype=torch.float64)
     mixed = guard.customised_models(guarded, own, models, norms, torch.randn(30))
@@ -111,8 +164,8 @@ def test_copies_count_once_and_those_on_probation_not_at_all():
 
 def test_probation_holds_even_if_nobody_else_is_left():
     votes = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
-    alike, agreement = torch.full((2, 3), 0.5), torch.full((3, 3), 0.5)
-    weights = guard.mixing_weights(alike, torch.tensor([0, -1]), agreement, votes, 5.0, 0.5)
+    alike, gains = torch.full((2, 3), 0.5), torch.full((3, 3), 0.5)
+    weights = guard.mixing_weights(alike, torch.tensor([0, -1]), gains, votes, 5.0, 0.5)
     np.testing.assert_allclose(weights.numpy(), [[1.0, 0, 0], [guard.LARGEST, 0, 0]], atol=1e-6)
 
 
@@ -232,6 +285,27 @@ def test_a_model_worse_than_a_guess_is_worth_nothing(theirs):
 def test_before_anything_is_learnt_a_better_model_is_worth_all_and_a_worse_one_nothing():
     assert worth(theirs=1.5, own=1.6)[0] == pytest.approx(1.0)
     assert worth(theirs=1.7, own=1.6)[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("trained", "theirs", "own", "kept"),
+    [
+        (0.05, 0.3, 0.1, 3.0),
+        (0.2, 0.3, 0.1, 3.0),  # worse than its own was, and not than what it was pulled to
+        (0.5, 0.3, 0.1, 2.0),
+        (0.5, 0.1, 0.3, 2.0),
+        (math.nan, 0.3, 0.1, 2.0),
+        (0.5, math.nan, 0.1, 2.0),
+        (0.5, math.nan, math.nan, 3.0),
+    ],
+)
+def test_a_personal_model_that_training_made_worse_is_not_kept(trained, theirs, own, kept):
+    floor = floor_of(theirs, own, trained=trained)
+    assert float(floor.kept(torch.tensor(3.0))) == kept
+
+
+def test_a_received_model_of_nans_is_worth_nothing_and_leaves_the_least_loss_as_it_was():
+    assert worth(theirs=math.nan, own=0.1, least=0.3) == (0.0, 0.3)
 
 
 # --- The method

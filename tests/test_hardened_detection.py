@@ -321,10 +321,14 @@ def test_direction_is_the_robust_z_score_of_the_median_cosine():
 # --- Folding
 
 
+def folded_at(rows: Tensor, width: int, seed: int) -> Tensor:
+    return folded(Rows(rows), rows.double().norm(dim=1), width, seed)
+
+
 def test_folding_keeps_cosines():
     rows = crowd(12, width=60_000)
     exact = cosines(Rows(rows), Rows(rows))
-    short = Rows(folded(rows, 4096, seed=1))
+    short = Rows(folded_at(rows, 4096, seed=1))
     assert short.matrix.shape == (12, 4096)
     error = (cosines(short, short) - exact).abs()
     assert 0 < float(error.max()) < 5 / math.sqrt(4096)
@@ -334,18 +338,28 @@ def test_short_rows_are_only_brought_to_length_one_and_absurd_ones_stay_numbers(
     rows = crowd(3, width=1000)
     rows[1] = 0
     expected = rows[[0, 2]] / rows[[0, 2]].norm(dim=1, keepdim=True)
-    torch.testing.assert_close(folded(rows, 1000, seed=1)[[0, 2]], expected)
+    torch.testing.assert_close(folded_at(rows, 1000, seed=1)[[0, 2]], expected)
     rows[2] = torch.nn.functional.one_hot(torch.tensor(5), 1000) * 1.5e19
     for width in (64, 1000):
-        assert folded(rows, width, seed=1).isfinite().all()
+        assert folded_at(rows, width, seed=1).isfinite().all()
     assert look_of(rows).agreement.isfinite().all()
 
 
 def test_columns_a_width_apart_fall_together_by_chance_only():
     rows = torch.zeros(2, 5 * 64)
     rows[0, 3], rows[1, 3 + 64] = 1, 1
-    met = sum(bool((folded(rows, 64, seed).abs().sum(dim=0) > 1).any()) for seed in range(200))
+    met = sum(bool((folded_at(rows, 64, seed).abs().sum(dim=0) > 1).any()) for seed in range(200))
     assert met < 20
+
+
+@pytest.mark.parametrize("width", [128, 1000])
+@pytest.mark.parametrize("scale", [1.0, 1e15])
+def test_rows_seen_from_a_point_are_folded_as_their_differences_are(width, scale):
+    origin, rows = crowd(1, width=1000, seed=3)[0] * scale, crowd(70, width=1000) * scale
+    seen = Rows(rows, origin)
+    torch.testing.assert_close(
+        folded(seen, seen.norms(), width, 1), folded_at(rows - origin, width, 1), atol=1e-5, rtol=1e-4
+    )
 
 
 def test_equal_long_rows_are_still_equal_and_others_are_not():

@@ -10,14 +10,50 @@ from scipy import stats
 
 from fedcap.detection import Look, make_judge
 from fedcap.detection.robust_norm import RobustNorm
+from fedcap.detection.spread import shortest_majority
 from fedcap.matrices import Rows
 from fedcap.state import Tensors
 
 
-def test_robust_norm_is_the_robust_z_score_of_the_logarithms():
+def oracle_majority(values: np.ndarray) -> tuple[float, float]:
+    """The least median of squares: of all intervals between two values that hold a majority, the shortest."""
+    count = len(values)
+    intervals = [
+        (high - low, (low + high) / 2)
+        for low in values
+        for high in values
+        if ((low <= values) & (values <= high)).sum() > count / 2
+    ]
+    width, middle = min(intervals)
+    return middle, 1.4826 * (1 + 5 / max(count - 1, 1)) * width / 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 21])
+def test_the_shortest_majority_is_the_one_found_by_trying_all(count):
+    values = np.random.default_rng(count).normal(size=count)
+    found = shortest_majority(torch.from_numpy(values))
+    np.testing.assert_allclose([float(part) for part in found], oracle_majority(values), rtol=1e-12)
+
+
+def test_of_many_normal_numbers_the_shortest_majority_has_their_mean_and_deviation():
+    values = np.random.default_rng(0).normal(3.0, 2.0, size=100_001)
+    middle, spread = shortest_majority(torch.from_numpy(values))
+    assert float(middle) == pytest.approx(3.0, abs=0.2)
+    assert float(spread) == pytest.approx(2.0, rel=0.02)
+
+
+def test_many_liars_on_one_side_stand_out_further_than_by_median_and_mad():
+    values = np.random.default_rng(1).normal([0.0] * 600 + [10.0] * 400)
+    middle, spread = shortest_majority(torch.from_numpy(values))
+    by_mad = (10 - np.median(values)) / stats.median_abs_deviation(values, scale="normal")
+    assert (10 - float(middle)) / float(spread) > 1.4 * by_mad
+
+
+def test_robust_norm_is_how_far_the_logarithms_lie_from_the_shortest_majority():
     rows = crowd(12) * torch.linspace(0.2, 3, 12)[:, None]
     logs = np.log(np.linalg.norm(rows.double().numpy(), axis=1))
-    expected = (logs - np.median(logs)) / stats.median_abs_deviation(logs, scale="normal")
+    middle, spread = oracle_majority(logs)
+    expected = (logs - middle) / spread
     [score], _ = RobustNorm().score(look_of(rows), {})
     np.testing.assert_allclose(score.values.numpy(), expected, rtol=1e-4)
 
@@ -28,7 +64,7 @@ def test_clients_with_more_samples_may_go_further_in_proportion():
     look = Look(1, torch.arange(6), rows, Rows(rows), samples=torch.from_numpy(counts))
     [score], _ = RobustNorm(floor=0.5).score(look, {})
     credit = np.log([1, 1, 1, 1, 3, 1])  # four times as many samples, of which three count
-    expected = (np.log(lengths) - credit - np.median(np.log(lengths))) / 0.5
+    expected = (np.log(lengths) - credit - oracle_majority(np.log(lengths))[0]) / 0.5
     np.testing.assert_allclose(score.values.numpy(), expected, atol=1e-9)
 
 
@@ -72,8 +108,8 @@ def test_the_scale_is_that_of_everybodys_longest_update():
     for rows in rounds:
         [score], memory = RobustNorm().score(look_of(rows), memory)
     longest = np.log(np.max([lengths_of(rows) for rows in rounds], axis=0))
-    spread = stats.median_abs_deviation(longest, scale="normal")
-    expected = (np.log(lengths_of(rounds[-1])) - np.median(longest)) / spread
+    middle, spread = oracle_majority(longest)
+    expected = (np.log(lengths_of(rounds[-1])) - middle) / spread
     np.testing.assert_allclose(score.values.numpy(), expected, rtol=1e-3)
 
 

@@ -26,6 +26,9 @@ NARROW = 1 << 11
 STRIPE = 256
 """Rows per stripe when rows are compared with each other: a stripe with itself and the rows after it."""
 
+FEW_ROWS = 32
+"""Rows that are folded at a time."""
+
 
 def to_tensor(values: Values) -> Tensor:
     """Return numbers as a tensor: a tensor as it is, anything else as a copy.
@@ -104,26 +107,39 @@ class Rows:
         return squares.sqrt()
 
 
-def folded(matrix: Tensor, width: int, seed: int) -> Tensor:
-    """Return the rows at length 1, their columns added up to `width` of them, N×width.
+def folded(rows: Rows, norms: Tensor, width: int, seed: int) -> Tensor:
+    """Return the rows at length 1, their columns added up to `width` of them, N×width; `norms` are theirs.
 
     This is a count sketch: each block of columns is shifted and each column has a sign, at random. Cosines
     between rows are kept, but for an error of about 1/√width, in a fraction of the time that comparing the
     rows themselves takes. Rows that are not wider than `width` are only brought to length 1.
     """
-    scales = (1 / Rows(matrix).norms().clamp_min(torch.finfo(matrix.dtype).tiny)).to(matrix)[:, None]
+    matrix, origin = rows.matrix, rows.origin
+    scales = (1 / norms.clamp_min(torch.finfo(matrix.dtype).tiny)).to(matrix)[:, None]
     if matrix.shape[1] <= width:
-        return matrix * scales
+        return rows.block(slice(None)) * scales
+    sums = _sums(matrix, width, seed)
+    if origin is not None:
+        sums -= _sums(origin.view(-1, matrix.shape[1]), width, seed)
+    return sums * scales
+
+
+def _sums(matrix: Tensor, width: int, seed: int) -> Tensor:
+    """Return the signed and shifted columns added up, N×width, a stripe of rows at a time."""
     generator = torch.Generator().manual_seed(seed)
     sums = matrix.new_zeros(len(matrix), width)
-    for columns in column_blocks(matrix.shape[1], width):
-        count = columns.stop - columns.start
-        signs = torch.randint(0, 2, (count,), generator=generator).mul_(2).sub_(1)
-        shift = int(torch.randint(0, width, (), generator=generator))
-        part = matrix[:, columns] * scales * signs.to(matrix)
-        first = min(count, width - shift)
-        sums[:, shift : shift + first] += part[:, :first]
-        sums[:, : count - first] += part[:, first:]
+    blocks = list(column_blocks(matrix.shape[1], width))
+    signs = [
+        torch.randint(0, 2, (c.stop - c.start,), generator=generator).mul_(2).sub_(1).to(matrix)
+        for c in blocks
+    ]
+    shifts = torch.randint(0, width, (len(blocks),), generator=generator).tolist()
+    for start in range(0, len(matrix), FEW_ROWS):
+        into, stripe = sums[start : start + FEW_ROWS], matrix[start : start + FEW_ROWS]
+        for columns, sign, shift in zip(blocks, signs, shifts, strict=True):
+            part, first = stripe[:, columns], min(len(sign), width - shift)
+            into[:, shift : shift + first].addcmul_(part[:, :first], sign[:first])
+            into[:, : len(sign) - first].addcmul_(part[:, first:], sign[first:])
     return sums
 
 

@@ -86,13 +86,24 @@ class Look:
 
     @cached_property
     def agreement(self) -> Tensor:
-        """The cosines between the updates as they were sent, N×N: who goes whose way.
-
-        Long updates are folded first, in a way that depends on what everybody sent.
-        """
-        few = self.updates[:, :UNFORESEEN].contiguous().cpu()
-        rows = Rows(folded(self.updates, FOLDED, zlib.crc32(few.numpy().tobytes())))
+        """The cosines between the updates as they were sent, N×N: who goes whose way."""
+        rows = Rows(self.folded_updates)
         return cosines(rows, rows).cpu()
+
+    @cached_property
+    def folded_updates(self) -> Tensor:
+        """The updates as they were sent, at length 1, long ones folded."""
+        return self._folded(Rows(self.updates), self.lengths)
+
+    @cached_property
+    def folded_calibrated(self) -> Tensor:
+        """The calibrated updates at length 1, folded in the same way."""
+        return self._folded(self.calibrated, self.norms)
+
+    def _folded(self, rows: Rows, norms: Tensor) -> Tensor:
+        """Return rows at length 1, long ones folded, in a way that depends on what everybody sent."""
+        few = self.updates[:, :UNFORESEEN].contiguous().cpu()
+        return folded(rows, norms.to(self.updates.device), FOLDED, zlib.crc32(few.numpy().tobytes()))
 
     @cached_property
     def equal(self) -> Tensor:

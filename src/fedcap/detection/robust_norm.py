@@ -1,11 +1,11 @@
 """A scale-free test of length: how much further a client goes than most ever did.
 
-    z_k = (log ‖d_k‖ − log(n_k / median n) − m) / σ,    σ = max(1.4826 · MAD, floor)
+    z_k = (log ‖d_k‖ − log(n_k / median n) − m) / max(σ, floor)
 
-d_k is the update as it was sent, so what counts is how far a client went from the model it got. m and the MAD
-are those of the logarithms of everybody's longest update so far, one for each client: a minority cannot move
-them, whoever takes part in a round. Clients who have more samples than most take more steps, and may go
-further in proportion, up to three times.
+d_k is the update as it was sent, so what counts is how far a client went from the model it got. m and σ are
+middle and spread of the logarithms of everybody's longest update so far, one for each client, by the shortest
+interval that holds a majority: a minority cannot move them, whoever takes part in a round. Clients who have
+more samples than most take more steps, and may go further in proportion, up to three times.
 
 Training begins with long steps, which shorten as clients learn what there is to learn, some sooner and some
 later: those who still learn then go many times further than the others, but no further than most once went.
@@ -25,16 +25,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from fedcap.detection.base import Detector, Look, Score, recall, registry, remember
-from fedcap.detection.spread import evidence, middle_and_spread, weighted_median
+from fedcap.detection.spread import evidence, shortest_majority, weighted_median
 from fedcap.state import Tensors
 
 SHORTEST = 1e-12
-USUAL = 4.0
+USUAL = 3.5
 MOST = math.log(3)
 """How much further more samples may take anybody: counts are claims."""
 
@@ -44,7 +43,7 @@ MOST = math.log(3)
 class RobustNorm(Detector):
     """How much further a client goes than most ever did, in units of their spread."""
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     limit: Annotated[float, Field(gt=0)] = 10.0
     """The largest deviation that is believed in a round."""
@@ -60,8 +59,8 @@ class RobustNorm(Detector):
         """Return the deviations of the logarithms of the lengths, and remember everybody's longest."""
         lengths = look.lengths.clamp_min(SHORTEST).log()
         longest = remember(memory, look.ids, lengths.maximum(recall(memory, look.ids, -math.inf)))
-        middle, spread = middle_and_spread(longest["values"], torch.ones_like(longest["values"]), self.floor)
-        far = (lengths - _more_samples(look) - middle) / spread
+        middle, spread = shortest_majority(longest["values"])
+        far = (lengths - _more_samples(look) - middle) / spread.clamp_min(self.floor)
         return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], longest
 
 

@@ -13,9 +13,9 @@ Parts can be switched off, as in the paper's ablation (Table IV).
 That is the preset `paper`. An attacker who knows it can lie beside an honest client, be mixed into that
 client's model, and drive it over the limit. The preset `hardened` differs in five things: detectors that
 need no scale (`robust-norm`, `collusion`) and a policy that adds up their evidence over rounds; mixing in
-which length, weight and opposition of a contributor are bounded, and copies have one vote (`guard`); a
-reference that a minority cannot drag; probation, which is to take part without counting; and a floor, by
-which a personal model lets go of what has become worse (`floor`).
+which a contributor's length and weight are bounded, those by whom a client gains less than by most count
+less, and copies have one vote (`guard`); a reference that a minority cannot drag; probation, which is to take
+part without counting; and a floor, by which a personal model lets go of what has become worse (`floor`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fedcap.methods.base import Judged, Method, Pools, Uploads, registry
 from fedcap.methods.choice import Choice
 from fedcap.methods.dispatch import Dispatch
 from fedcap.methods.fedcap_state import FedCAPState
-from fedcap.methods.floor import worth
+from fedcap.methods.floor import Floor
 from fedcap.methods.pair import train_pair
 from fedcap.registry import GIVEN, as_table
 from fedcap.state import Tensors
@@ -123,7 +123,7 @@ class FedCAP(Method[FedCAPState]):
             compared=torch.tensor([columns.start, columns.stop]),
             norms=torch.empty(0, dtype=torch.float64),
             votes=torch.empty(0, dtype=torch.float64),
-            agreement=torch.empty(0, 0),
+            gains=torch.empty(0, 0),
             likeness=torch.empty(0, 0),
         )
 
@@ -145,7 +145,7 @@ class FedCAP(Method[FedCAPState]):
         own = torch.where(state.ids[own] == ids, own, -1)
         similarities, alpha = self._similarities(state, ids, own, requests)
         if self.guarded:
-            weights = guard.mixing_weights(similarities, own, state.agreement, state.votes, alpha, self.phi)
+            weights = guard.mixing_weights(similarities, own, state.gains, state.votes, alpha, self.phi)
             models = guard.customised_models(weights, own, state.models, state.norms, state.model)
         else:
             weights = equations.mixing_weights(similarities, own, alpha, self.phi)
@@ -178,9 +178,10 @@ class FedCAP(Method[FedCAPState]):
             return super().train(client, received, kept)
         if not self.guarded:
             return train_pair(client, received[0], kept, self.lambda_)
-        share, least = worth(client, received[0], kept["personal"], float(kept["least"]))
-        trained = train_pair(client, received[0], kept, self.lambda_ * share)
-        return replace(trained, kept={**trained.kept, "least": torch.tensor([least])})
+        floor = Floor(client, received[0], kept["personal"], float(kept["least"]))
+        trained = train_pair(client, received[0], kept, self.lambda_ * floor.worth)
+        personal = floor.kept(trained.kept["personal"])
+        return replace(trained, kept={"personal": personal, "least": torch.tensor([floor.least])})
 
     def look(self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads) -> Look:
         """Recover the clients' models, and calibrate them against this round's global model."""
@@ -206,10 +207,17 @@ class FedCAP(Method[FedCAPState]):
             state.compared,
             look.norms,
             torch.where(stay, look.votes if self.guarded else 1.0, 0.0),
-            look.agreement if self.guarded else state.agreement[:0, :0],
+            self._gains(look) if self.guarded else state.gains[:0, :0],
             look.likeness if self.guarded and self.similarity == "all" else state.likeness[:0, :0],
         )
         return pools.only(here), ()
+
+    def _gains(self, look: Look) -> Tensor:
+        """Return what the clients would gain by each other's models, N×N, as seen from the reference."""
+        if not self.calibrate:
+            assert look.recovered is not None
+            look = replace(look, calibrated=Rows(look.recovered, look.reference))
+        return guard.gains(look)
 
     def forget(self, state: FedCAPState, ids: Tensor) -> FedCAPState:
         """Take these clients out of the pools; while anybody is left, the global model is theirs."""

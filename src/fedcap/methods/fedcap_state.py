@@ -27,8 +27,8 @@ class FedCAPState:
     """N: the lengths of their calibrated updates."""
     votes: Tensor
     """N: how much each one's word counts: a share of one vote for those who sent the same, 0 on probation."""
-    agreement: Tensor
-    """N×N: the cosines between their updates as sent, if mixing is guarded; else empty."""
+    gains: Tensor
+    """N×N: what each would gain by each one's model, to first order, if mixing is guarded; else empty."""
     likeness: Tensor
     """N×N: the cosines between their calibrated updates, if they were computed already; else empty."""
 
@@ -44,6 +44,6 @@ class FedCAPState:
             samples=self.samples[mask],
             norms=self.norms[mask],
             votes=self.votes[mask],
-            agreement=self.agreement[mask][:, mask] if len(self.agreement) else self.agreement,
+            gains=self.gains[mask][:, mask] if len(self.gains) else self.gains,
             likeness=self.likeness[mask][:, mask] if len(self.likeness) else self.likeness,
         )

@@ -9,6 +9,9 @@ where L is the mean loss on the client's own training samples, log C that of a g
 personal model, and L* the least loss of anything it received so far. The first factor asks how much of what
 the client knows the others know too. The second asks whether they have become worse: without attack they
 hardly ever do, so it falls fast.
+
+Training now and then goes astray: a personal model that comes out of it worse, on these samples, than both v
+and ŵ were is not kept, and the client stays with v.
 """
 
 from __future__ import annotations
@@ -18,34 +21,47 @@ import math
 import torch
 from torch import Tensor
 
-from fedcap.training import LocalClient, Network
+from fedcap.training import LocalClient
 
 FALL = 4
 ENOUGH = 512
 """So many of a client's samples tell."""
 
 
-def worth(client: LocalClient, received: Tensor, personal: Tensor, least: float) -> tuple[float, float]:
-    """Return what the received model is worth to a client, and the least loss of any that it received."""
-    network = client.network()
-    theirs, classes = _loss(client, network, received)
-    own, _ = _loss(client, network, personal)
-    if not math.isfinite(theirs):
-        return 0.0, least
-    least = min(least, theirs)
-    guess = math.log(classes)
-    known = _share(guess - theirs, guess - own) if math.isfinite(own) else 1.0
-    return known * _share(guess - theirs, guess - least) ** FALL, least
+class Floor:
+    """What a client's own samples say of the model it received in a round, and of its personal one before."""
+
+    def __init__(self, client: LocalClient, received: Tensor, personal: Tensor, least: float) -> None:
+        self._network, self._personal = client.network(), personal
+        self._x, self._y = client.samples.x[:ENOUGH], client.samples.y[:ENOUGH]
+        self._theirs, self._own = self._loss(received), self._loss(personal)
+        self.least = min(least, self._theirs) if math.isfinite(self._theirs) else least
+        """L*: the least loss of anything received, this round's model included."""
+
+    @property
+    def worth(self) -> float:
+        """What the received model is worth to the client, from 0 to 1: by this share it is pulled there."""
+        if not math.isfinite(self._theirs):
+            return 0.0
+        guess = math.log(self._classes)
+        known = _share(guess - self._theirs, guess - self._own) if math.isfinite(self._own) else 1.0
+        return known * _share(guess - self._theirs, guess - self.least) ** FALL
+
+    def kept(self, trained: Tensor) -> Tensor:
+        """Return the personal model to keep: the one trained, or that of before if training went astray."""
+        before = [loss for loss in (self._theirs, self._own) if math.isfinite(loss)]
+        astray = bool(before) and not self._loss(trained) <= max(before)  # a loss of NaN is astray
+        return self._personal if astray else trained
+
+    def _loss(self, weights: Tensor) -> float:
+        """Return a model's mean loss on the client's first training samples."""
+        logits = self._network.logits(weights, self._x)
+        self._classes = logits.shape[1]
+        return float(torch.nn.functional.cross_entropy(logits, self._y))
 
 
 def _share(part: float, whole: float) -> float:
-    """Return part / whole, from 0 to 1; if there is no whole, all of it or nothing."""
+    """Return part / whole, from 0 to 1; with nothing to share, all of it if the part is no worse."""
     if whole <= 0:
         return 1.0 if part >= whole else 0.0
     return min(1.0, max(0.0, part / whole))
-
-
-def _loss(client: LocalClient, network: Network, weights: Tensor) -> tuple[float, int]:
-    """Return a model's mean loss on the client's first training samples, and the number of classes."""
-    logits = network.logits(weights, client.samples.x[:ENOUGH])
-    return float(torch.nn.functional.cross_entropy(logits, client.samples.y[:ENOUGH])), logits.shape[1]

@@ -1,8 +1,8 @@
 """Mixing that cannot be bent: what a client gains by lying close to another is bounded.
 
 Rows are clients. A contributor's model counts, seen from the reference point, no further out than the median
-length, or the receiver's own (`scales`), so that nobody is drawn further out than that; it counts little for
-a receiver whose own update it opposes more than others do (`opposition`); it makes up a quarter of nobody
+length, or the receiver's own (`scales`), so that nobody is drawn further out than that; it counts less for
+whoever would gain less by it than by most others (`gains`, `opposition`); it makes up a quarter of nobody
 else's model (`capped`); and those who sent the same have one vote. All of it leaves the mixture nearly as it
 is where nobody stands out.
 """
@@ -12,32 +12,32 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcap.detection.spread import SIGMA, weighted_median
-from fedcap.matrices import weighted_mean
+from fedcap.detection import Look
+from fedcap.detection.spread import weighted_median
+from fedcap.matrices import Rows, cosines, weighted_mean
 from fedcap.methods import equations
 
-REVISION = 2
+REVISION = 3
 """Raise it if the same options give other models than before: runs then are other runs."""
 LARGEST = 0.25
 """The largest share of one contributor in another client's model."""
 STRENGTH = 40.0
-"""How fast a contributor's share falls with opposition: by this power of e per unit of cosine."""
-MARGIN = 0.05
-PATIENCE = 2.0
+"""How fast a contributor's share falls with what is gained by it: by this power of e per unit of cosine."""
 SHORTEST = 1e-12
 NOTHING = -1e9
 """The logarithm of no vote at all."""
 
 
 def mixing_weights(
-    similarities: Tensor, own: Tensor, agreement: Tensor, votes: Tensor, alpha: float, phi: float
+    similarities: Tensor, own: Tensor, gains: Tensor, votes: Tensor, alpha: float, phi: float
 ) -> Tensor:
     """Return how much each client of the pool contributes to each request, R×N: Eq. 5, guarded.
 
-    The softmax is over alpha · cosine − opposition + log(vote).
+    The softmax is over alpha · cosine − opposition + log(vote). `gains` is N×N. A newcomer was sent the
+    reference and asks with the update that it made of it, so what it gains is the likeness itself.
     """
-    against = opposition(agreement)[own].to(similarities)
-    against[own < 0] = 0.0
+    known = (own >= 0).to(similarities.device)[:, None]
+    against = opposition(torch.where(known, gains[own].to(similarities), similarities), own)
     logits = alpha * similarities - against + votes.log().clamp_min(NOTHING).to(similarities)
     weights = equations.mixing_weights(logits, own, 1.0, phi)
     counting = _mine(own, weights) | (votes > 0).to(weights.device)
@@ -65,24 +65,33 @@ def scales(norms: Tensor, own: Tensor) -> Tensor:
     return (reach[:, None] / norms.clamp_min(SHORTEST)).clamp_max(1.0)
 
 
-def opposition(agreement: Tensor) -> Tensor:
-    """Return how much each contributor opposes each receiver beyond what is usual for it, N×N, in logarithms.
+def gains(look: Look) -> Tensor:
+    """Return how far each contributor's model lies in the direction in which each receiver went, N×N.
 
-    Usual is the median cosine between the receiver's update and all others', less one robust deviation.
-    Those who go against nearly everybody count less still, except for those who go their way.
+        g_ki = cos(w̃_i − ŵ_k, d_k),    ŵ_k = w̃_k − d_k
+
+    From the model ŵ_k that it was sent, the receiver k went d_k, which is downhill for its own loss. So, to
+    first order, g_ki tells by how much its loss falls on the way to w̃_i: what FedFomo's clients measure on
+    models that they are sent (Zhang et al., ICLR 2021) the server reads off what it has. It is computed from
+    cosines with the calibrated updates r, since ‖w̃_i − ŵ_k‖² = ‖r_i − r_k‖² + ‖d_k‖² + 2 d_k·(r_i − r_k).
     """
-    count = len(agreement)
-    if count < 3:
-        return torch.zeros_like(agreement)
-    others = agreement[~torch.eye(count, dtype=torch.bool)].view(count, count - 1)
-    middle = others.median(dim=1, keepdim=True).values
-    spread = SIGMA * (others - middle).abs().median(dim=1, keepdim=True).values
-    pairwise = STRENGTH * (middle - spread.clamp_min(MARGIN) - agreement).clamp_min(0)
-    support = middle[:, 0]
-    usual = support.median()
-    width = (SIGMA * (support - usual).abs().median()).clamp_min(MARGIN)
-    outcast = ((usual - support) / width - PATIENCE).clamp_min(0) * (support < 0)
-    return pairwise + outcast * (agreement < middle)
+    norms, lengths = look.norms, look.lengths[:, None]
+    along = cosines(Rows(look.folded_updates), Rows(look.folded_calibrated)).cpu().double()
+    products = lengths * along * norms
+    further = products - products.diagonal()[:, None]  # d_k · (r_i − r_k)
+    apart = (norms - norms[:, None]).square() + 2 * norms[:, None] * norms * (1 - look.likeness.double())
+    ways = (apart + lengths.square() + 2 * further).clamp_min(0).sqrt()
+    return ((further + lengths.square()) / (lengths * ways).clamp_min(SHORTEST)).clamp(-1, 1)
+
+
+def opposition(gains: Tensor, own: Tensor) -> Tensor:
+    """Return how much less each receiver gains by each contributor than by most others, R×N, in logarithms.
+
+    What a minority of contributors does cannot make the usual gain anything but what it is among the others.
+    """
+    others = gains.masked_fill(_mine(own, gains), torch.nan)
+    usual = others.nanmedian(dim=1, keepdim=True).values.nan_to_num(-1.0)
+    return STRENGTH * (usual - gains).clamp_min(0)
 
 
 def capped(weights: Tensor, own: Tensor, largest: float = LARGEST) -> Tensor:
