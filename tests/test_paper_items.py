@@ -127,6 +127,20 @@ def test_presets_are_compared_with_the_same_settings_after_as_many_rounds() -> N
     assert options[0] == options[1]
 
 
+def test_alpha_without_tuning_is_compared_with_the_chosen_alpha_after_as_many_rounds() -> None:
+    (fixed,) = item("auto-alpha").only("wisdm", "chosen").entries
+    (auto,) = item("auto-alpha").only("wisdm", "auto").entries
+    assert fixed.read == auto.read == "tacc_after_25"
+    (theirs,), (made,) = ([cell.experiment for cell in cells([entry], [0])] for entry in (fixed, auto))
+    assert {cell.key for cell in cells([fixed], [0])} == keys(
+        "table-3", dataset="wisdm", column="FedCAP", attack="none"
+    )
+    assert made.rounds == 25
+    chosen, left = (dict(each.settings()["method"]) for each in (theirs, made))
+    assert (chosen.pop("alpha"), left.pop("alpha")) == (2.0, "auto")
+    assert chosen == left
+
+
 def test_seeds_and_rounds_make_other_runs() -> None:
     entries = item("table-3").only("wisdm", "FedCAP", "ipm").entries
     found = cells(entries, [0, 2], rounds=7)

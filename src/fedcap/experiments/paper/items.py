@@ -26,6 +26,7 @@ def items() -> Mapping[str, Item]:
         figures.baselines(),
         figures.ditto_rules(),
         figures.sweep("alpha", "How sharply likeness decides: alpha"),
+        figures.automatic(),
         figures.sweep("phi", "A client's share in its own model: phi"),
         figures.sweep("lambda_", "The pull on personal models: lambda"),
         figures.malicious_share(),
