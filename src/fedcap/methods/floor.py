@@ -34,7 +34,9 @@ class Floor:
     def __init__(self, client: LocalClient, received: Tensor, personal: Tensor, least: float) -> None:
         self._network, self._personal = client.network(), personal
         self._x, self._y = client.samples.x[:ENOUGH], client.samples.y[:ENOUGH]
-        self._theirs, self._own = self._loss(received), self._loss(personal)
+        self._theirs, classes = self._loss(received)
+        self._own, _ = self._loss(personal)
+        self._guess = math.log(classes)
         self.least = min(least, self._theirs) if math.isfinite(self._theirs) else least
         """L*: the least loss of anything received, this round's model included."""
 
@@ -43,21 +45,20 @@ class Floor:
         """What the received model is worth to the client, from 0 to 1: by this share it is pulled there."""
         if not math.isfinite(self._theirs):
             return 0.0
-        guess = math.log(self._classes)
-        known = _share(guess - self._theirs, guess - self._own) if math.isfinite(self._own) else 1.0
-        return known * _share(guess - self._theirs, guess - self.least) ** FALL
+        learnt = self._guess - self._theirs
+        known = _share(learnt, self._guess - self._own) if math.isfinite(self._own) else 1.0
+        return known * _share(learnt, self._guess - self.least) ** FALL
 
     def kept(self, trained: Tensor) -> Tensor:
         """Return the personal model to keep: the one trained, or that of before if training went astray."""
         before = [loss for loss in (self._theirs, self._own) if math.isfinite(loss)]
-        astray = bool(before) and not self._loss(trained) <= max(before)  # a loss of NaN is astray
+        astray = bool(before) and not self._loss(trained)[0] <= max(before)  # a loss of NaN is astray
         return self._personal if astray else trained
 
-    def _loss(self, weights: Tensor) -> float:
-        """Return a model's mean loss on the client's first training samples."""
+    def _loss(self, weights: Tensor) -> tuple[float, int]:
+        """Return a model's mean loss on the client's first training samples, and the number of classes."""
         logits = self._network.logits(weights, self._x)
-        self._classes = logits.shape[1]
-        return float(torch.nn.functional.cross_entropy(logits, self._y))
+        return float(torch.nn.functional.cross_entropy(logits, self._y)), logits.shape[1]
 
 
 def _share(part: float, whole: float) -> float:
