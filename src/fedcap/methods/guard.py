@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedcap.detection import Look
 from fedcap.detection.spread import weighted_median
-from fedcap.matrices import Rows, cosines, weighted_mean
+from fedcap.matrices import NARROW, Rows, column_blocks, cosines, weighted_mean
 from fedcap.methods import equations
 
 REVISION = 3
@@ -49,8 +49,11 @@ def customised_models(
 ) -> Tensor:
     """Return the model made for each request, R×D: Eq. 3, the others' models drawn in to the reference."""
     counted = weights * scales(norms, own).to(weights)
+    left = 1 - counted.sum(dim=1, keepdim=True)
     mixed = equations.customised_models(counted, models)
-    return mixed.add_((1 - counted.sum(dim=1, keepdim=True)) * reference)
+    for columns in column_blocks(len(reference), NARROW):
+        mixed[:, columns] += left * reference[columns]
+    return mixed
 
 
 def scales(norms: Tensor, own: Tensor) -> Tensor:
