@@ -94,10 +94,13 @@ class Rows:
         each = self.origin is not None and self.origin.ndim == 2
         return Rows(self.matrix[mask], self.origin[mask] if each else self.origin)  # type: ignore[index]
 
-    def block(self, columns: slice) -> Tensor:
-        """Return some columns of the rows."""
+    def block(self, columns: slice, room: Tensor | None = None) -> Tensor:
+        """Return some columns of the rows; what must be computed is put into `room`, if there is any."""
         part = self.matrix[:, columns]
-        return part if self.origin is None else part - self.origin[..., columns]
+        if self.origin is None:
+            return part
+        into = None if room is None else room[:, : part.shape[1]]
+        return torch.sub(part, self.origin[..., columns], out=into)
 
     def norms(self) -> Tensor:
         """Return the length of each row, N, in double precision."""
@@ -152,8 +155,9 @@ def cosines(left: Rows, right: Rows, columns: slice | None = None) -> Tensor:
     products = matrix.new_zeros((len(left), len(right)), dtype=torch.float64)
     squares_left = matrix.new_zeros(len(left), dtype=torch.float64)
     squares_right = matrix.new_zeros(len(right), dtype=torch.float64)
+    room = matrix.new_empty(len(right), BLOCK)  # new memory for each block would take longer than the block
     for block in column_blocks(columns or matrix.shape[1], BLOCK):
-        theirs = right.block(block)
+        theirs = right.block(block, room)
         squares_right += torch.linalg.vector_norm(theirs, dim=1).double().square()
         if left is right:  # the half below the diagonal mirrors the half above it
             for start in range(0, len(right), STRIPE):
