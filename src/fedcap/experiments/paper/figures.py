@@ -103,7 +103,7 @@ def automatic() -> Item:
         auto = {**chosen, "alpha": "auto"}
         entries += [fixed, replace(fixed, column="auto", method=auto, others={"rounds": A_WHILE})]
     note = (
-        f"`alpha = \"auto\"` was run for {A_WHILE} rounds; the other figure is that after as many rounds with"
+        f'`alpha = "auto"` was run for {A_WHILE} rounds; the other figure is that after as many rounds with'
         " the paper's alpha, which it says is its best, and on `digits` with the one that this package uses."
     )
     return Item("auto-alpha", "Alpha without tuning", entries, note=note)
