@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from grid_tools import FLAGS
 from helpers import call
+from view_tools import calibrated, cosine, seen
 
 import fedcap
 
@@ -51,3 +53,19 @@ def test_the_example_of_a_grid_file_runs(tmp_path: Path, capsys: pytest.CaptureF
         "fedcap",
         *(f"{m}+{r}" for m in ("fedavg", "ditto") for r in ("mean", "bucketing(median)")),
     }
+
+
+def test_the_attack_of_ones_own_lies_beside_a_group_and_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    cells = fedcap.Grid.read(EXAMPLES / "own_attack.toml", {}, {"rounds": 3, "workers": 1}).cells()
+    assert len(cells) == 30
+    attacked = next(c for c in cells if (c.place["method"], c.place["attack"]) == ("hardened", "crowd"))
+    result = attacked.experiment.run()
+    assert (result.fpr, result.fnr) == (0, 100)
+
+    crowd = attacked.experiment.adversary  # it knows its samples now
+    view = seen(columns=13_706)
+    rows = calibrated(view, crowd.strike(view).rows)
+    for row in rows[5:]:  # nobody is like the first honest client: it is a group by itself
+        assert cosine(row, rows[0]) == pytest.approx(0.9, abs=1e-3)
+        assert np.linalg.norm(row) == pytest.approx(np.linalg.norm(rows[0]), rel=1e-3)

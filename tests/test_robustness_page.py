@@ -65,6 +65,32 @@ def test_what_gets_through_is_told_with_its_cost(found: Found) -> None:
     assert "| lie" not in left  # all attackers found, nothing lost
 
 
+def test_attackers_who_train_against_the_method_have_their_section(tmp_path: Path, found: Found) -> None:
+    crowded = [
+        *(run for run in found if run[0].place["attack"] == "none"),
+        *runs("local", "crowd", 84.0, clients(94.0, 84.0, 0.0)),
+        *runs("hardened", "crowd", 92.0, clients(97.0, 79.0, 0.0), fpr=0.0, fnr=100.0),
+    ]
+    assert "Attackers who train" not in robustness_page(found)
+    page = robustness_page(found, trained=crowded)
+    assert "(#attackers-who-train-against-it)" in page.partition("## What was asked")[0]
+    table = page.partition("## Attackers who train against it")[2].partition("\n## ")[0]
+    row = next(line for line in table.splitlines() if line.startswith("| hardened"))
+    # (100 − 97 + 90 − 79) / 2 points lost; the worst client is 79 − 85 above Local
+    assert [c.strip() for c in row.strip("|").split("|")][1:] == [
+        "96.5",
+        "92.0",
+        "7.0",
+        "100.0",
+        "0.0",
+        "-6.0",
+    ]
+    folder = save([], tmp_path / "results")
+    packing.pack(found, folder / "robustness.jsonl", clients=True)
+    packing.pack(crowded, folder / "own-attack.jsonl", clients=True)
+    assert pages(folder)["ROBUSTNESS.md"] == page
+
+
 def test_each_scores_separation_is_in_percent(found: Found) -> None:
     table = robustness_page(found).partition("## What each score can tell")[2]
     row = next(line for line in table.splitlines() if line.startswith("| lie"))

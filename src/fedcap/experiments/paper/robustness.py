@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from statistics import fmean
 
@@ -38,13 +38,16 @@ attacker who knows that lies down beside one honest client: most of what it send
 and the rest is harm. It is mixed into its victim's model, its victim's friends are pulled along, and
 *they* cross the limit.
 
-{finding}
+{finding}{broken}
 
 The preset `hardened` (`--set method.preset=hardened`) is made against such attackers;
 `fedcap list fedcap` says what it does. All figures are of {runs}, on the embedded `digits` unless a
 heading says otherwise, 30 % of the clients hostile: made by `fedcap compare examples/robustness.toml`,
 packed by `fedcap paper pack examples/robustness.toml --clients -o results/robustness.jsonl`, and computed
 from that by `make results`."""
+
+BROKEN = """ What costs it more than that stands under [Attackers who train against
+it](#attackers-who-train-against-it)."""
 
 ASKED = """## What was asked, and what came out
 
@@ -74,6 +77,15 @@ above its own accuracy with Local (negative: below it): the one that is worst of
 runs, and the one that is worst off over all runs in which it is honest. Clients have few test samples here,
 so one sample is several points."""
 
+TRAINED = """## Attackers who train against it
+
+The attacks above reckon with rows. Those of `examples/own_attack.py` have samples of their own and the
+network too: they crowd into one group of honest clients who are alike, where they are then the majority, and
+look for the harm that the group's own training undoes least. No attack above costs the hardened method as
+much. Nobody finds them, since what they send is as long and as different as what honest clients send. A
+client knows them only by what its own samples say of the models it gets, and few samples do not say enough.
+Made by `fedcap compare own_attack.toml` in `examples`."""
+
 HONEST = """## Among honest clients only
 
 Whoever looks for liars may find some where there are none. The hardened method without attack, from
@@ -86,10 +98,18 @@ From the grid of every method under every attack ([RESULTS.md](RESULTS.md)); the
 method that they meet, as far as it has something to know."""
 
 
-def robustness_page(found: Found, everybody: Found = (), honest: Sequence[Found] = ()) -> str:
-    """Return the page; `everybody` is the grid of all methods, `honest` are those without attack."""
+def robustness_page(
+    found: Found, everybody: Found = (), honest: Sequence[Found] = (), trained: Found = ()
+) -> str:
+    """Return the page.
+
+    `everybody` is the grid of all methods, `honest` are those without attack, and `trained` is that of
+    attackers who train against the method.
+    """
     panel, *elsewhere = Comparison.of(found).panels
-    head = HEAD.format(finding=_finding(panel), runs=plural(len(found), "run"))
+    head = HEAD.format(
+        finding=_finding(panel), broken=BROKEN if trained else "", runs=plural(len(found), "run")
+    )
     pictures = [f"![ROC, {name}](figures/roc-{name}.png)" for name in roc_curves(found)]
     parts = [
         head,
@@ -104,6 +124,7 @@ def robustness_page(found: Found, everybody: Found = (), honest: Sequence[Found]
         _separations(panel).markdown(),
         *pictures,
         _left_open(panel),
+        *([TRAINED, _trained(trained).markdown()] if trained else []),
         *(_honest(honest) if honest else []),
         *chain.from_iterable(_elsewhere(other) for other in elsewhere if HARDENED in other.methods),
         *([EVERYBODY, accuracy_table(_knowing(everybody)).markdown()] if everybody else []),
@@ -119,6 +140,24 @@ def _elsewhere(panel: Panel) -> list[str]:
         accuracy_table(_only(panel, (PAPER, HARDENED))).markdown(),
         _detection(panel).markdown(),
     ]
+
+
+def _trained(found: Found) -> Table:
+    """Return what attackers who train against them do to Local and both presets."""
+    panel, *_ = Comparison.of(found).panels
+    rows: list[list[Value]] = []
+    for method, attack in product((LOCAL, PAPER, HARDENED), panel.attacks):
+        calm, hit, missed, removed = (
+            None if estimate is None else estimate.mean
+            for estimate in (
+                panel.estimate(method, NO_ATTACK),
+                *(panel.estimate(method, attack, figure) for figure in ("tacc", "fnr", "fpr")),
+            )
+        )
+        cost = harm(panel, method, attack)
+        rows.append([method, calm, hit, cost.lost, missed, removed, cost.worst_client])
+    columns = ["method", "no attack", "attacked", "points lost", "attackers left, %", "honest removed, %"]
+    return Table([*columns, "worst client over runs against Local"], rows)
 
 
 def _honest(grids: Iterable[Found]) -> list[str]:

@@ -21,6 +21,7 @@ from fedcap.words import plural
 HEADLINE = "headline.jsonl"
 ROBUSTNESS = "robustness.jsonl"
 HONEST = "honest*.jsonl"
+TRAINED = "own-attack.jsonl"
 HEADLINE_HEAD = """## Every method under every attack
 
 {runs} on the embedded `digits`: every method, with rules and wrappers, under every attack there is. The
@@ -37,15 +38,21 @@ def read_results(results: Path) -> Recorded:
 def pages(results: Path) -> dict[str, str]:
     """Return the text of each page by its name."""
     recorded = read_results(results)
-    everybody = unpack(results / HEADLINE) if (results / HEADLINE).exists() else []
+    everybody = _packed(results / HEADLINE)
     made = {
         "RESULTS.md": results_page(recorded, _headline(everybody)),
         "REPRODUCING.md": reproducing_page(recorded),
     }
     if (results / ROBUSTNESS).exists():
         honest = [unpack(path) for path in sorted(results.glob(HONEST))]
-        made["ROBUSTNESS.md"] = robustness_page(_robustness(results), everybody, honest)
+        found, trained = _robustness(results), _packed(results / TRAINED)
+        made["ROBUSTNESS.md"] = robustness_page(found, everybody, honest, trained)
     return made
+
+
+def _packed(path: Path) -> Found:
+    """Return the runs of a packed grid; none if there is no such file."""
+    return unpack(path) if path.exists() else []
 
 
 def _robustness(results: Path) -> Found:
