@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,8 +64,9 @@ def test_the_attack_of_ones_own_lies_beside_a_group_and_is_not_found(monkeypatch
     result = attacked.experiment.run()
     assert (result.fpr, result.fnr) == (0, 100)
 
-    crowd = attacked.experiment.adversary  # it knows its samples now
-    view = seen(columns=13_706)
+    crowd = replace(attacked.experiment.adversary, most=100.0)
+    crowd.own.extend(attacked.experiment.adversary.own)
+    view = seen(columns=13_706, scale=0.05)
     rows = calibrated(view, crowd.strike(view).rows)
     for row in rows[5:]:  # nobody is like the first honest client: it is a group by itself
         assert cosine(row, rows[0]) == pytest.approx(0.9, abs=1e-3)

@@ -15,11 +15,11 @@ def matrix(rows: int, columns: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(0.1, 1, (rows, columns)).astype(np.float32))
 
 
-def seen(rows: int = 8, columns: int = 400, malicious: int = 3, **more: Any) -> View:
+def seen(rows: int = 8, columns: int = 400, malicious: int = 3, scale: float = 1.0, **more: Any) -> View:
     """A round in which everybody received a model of its own; the last rows are malicious."""
-    received, reference = matrix(rows, columns, 1), matrix(1, columns, 2)[0]
+    received, reference = scale * matrix(rows, columns, 1), scale * matrix(1, columns, 2)[0]
     return View(
-        matrix(rows, columns),
+        scale * matrix(rows, columns),
         torch.arange(rows) >= rows - malicious,
         torch.Generator().manual_seed(0),
         clients=tuple(f"c{row}" for row in range(rows)),
