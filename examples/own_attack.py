@@ -5,9 +5,10 @@ honest clients who are alike: seen from the server's global model each sends
 
     ℓ · ( c · u + √(1 − c²) · h ),    u the direction of the group's mean, ℓ its mean length,
 
-and h is what does the most lasting harm: ten steps uphill on the loss that is left, on the attackers' own
-samples, after three steps of the training by which an honest client would mend it. Where the group wants to
-go is added, so that going along with the attackers pays at first.
+and h is across u. It is what does the most lasting harm (ten steps uphill on the loss that is left, on the
+attackers' own samples, after three steps of the training by which an honest client would mend it), a little
+noise, and where the group wants to go, so that going along with the attackers pays at first. Updates that
+would be too long are cut.
 """
 
 import math
@@ -19,6 +20,7 @@ from torch.nn.functional import cross_entropy
 from fedcap import models
 from fedcap.attacks.base import Attack, Crafted
 from fedcap.attacks.scene import Scene, noise, unit, victims
+from fedcap.registry import InputError
 from fedcap.training import Layout
 
 
@@ -33,6 +35,7 @@ class Crowd(Attack):
     most: float = 1.6
     """The longest update, as a multiple of the victims' longest median so far."""
     model: str = "cnn-digits"
+    """The network that the clients train."""
 
     def __post_init__(self):
         object.__setattr__(self, "own", [])  # the attackers' own samples: no option
@@ -69,27 +72,31 @@ class Crowd(Attack):
     def _harm(self, reference, centre, beside, start):
         """Return the direction, D, in which half a group's model does the most lasting harm."""
         inputs, labels, (classes, *_) = zip(*self.own, strict=True)
-        x, y = torch.cat(inputs), torch.cat(labels)
-        module = models.registry.make(self.model).build(tuple(x.shape[1:]), classes)
-        slots = Layout.of(module).slots
+        x, y = torch.cat(inputs).to(reference), torch.cat(labels).to(reference.device)
+        module = models.registry.make(self.model).build(tuple(x.shape[1:]), classes).to(reference.device)
+        layout = Layout.of(module)
+        if layout.size != len(reference):
+            raise InputError(f"the clients' network is not {self.model}: give its name, attack.model=…")
 
-        def loss(weights, here):
-            named = {slot.name: slot.of(weights) for slot in slots}
-            return cross_entropy(torch.func.functional_call(module, named, (x[here],)), y[here])
-
-        def lasting(weights, here):
-            for _ in range(3):
-                (gradient,) = torch.autograd.grad(loss(weights, here), weights, create_graph=True)
-                weights = weights - 0.1 * gradient
-            return loss(weights, here)
+        def answers(weights, inputs):
+            named = {slot.name: slot.of(weights) for slot in layout.slots}
+            return torch.func.functional_call(module, named, (inputs,))
 
         with torch.no_grad():
-            named = {slot.name: slot.of(reference + centre) for slot in slots}
-            answers = torch.func.functional_call(module, named, (x,)).softmax(dim=1).mean(dim=0)
-        here = torch.isin(y, (answers > 0.05).nonzero().flatten())  # the classes that the group knows
+            known = answers(reference + centre, x).softmax(dim=1).mean(dim=0) > 0.05
+        if bool(known[y].any()):
+            x, y = x[known[y]], y[known[y]]  # of the classes that the group knows
+
+        def lasting(weights):
+            for _ in range(3):
+                loss = cross_entropy(answers(weights, x), y)
+                (gradient,) = torch.autograd.grad(loss, weights, create_graph=True)
+                weights = weights - 0.1 * gradient
+            return cross_entropy(answers(weights, x), y)
+
         way = start
         for step in range(10):
             weights = (reference + (centre + beside(way)) / 2).requires_grad_()
-            (uphill,) = torch.autograd.grad(lasting(weights, here), weights)
+            (uphill,) = torch.autograd.grad(lasting(weights), weights)
             way = unit(uphill) if step == 0 else unit(way + 0.5 * unit(uphill))
         return way

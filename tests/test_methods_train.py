@@ -52,6 +52,19 @@ def test_fedcap_trains_the_pulled_personal_and_the_plain_shared_model(
     assert torch.equal(personal, before[1])
 
 
+def test_a_hardened_client_does_not_keep_what_training_made_worse():
+    samples, start = samples_of(25), initial_weights(perceptron, 1)
+    kept = {"personal": start, "least": torch.tensor([torch.inf])}
+    wild, calm = (
+        make("fedcap", preset="hardened").train(
+            client_of(perceptron, samples, SGD(lr=lr, epochs=3, batch_size=10)), start[None], kept
+        )
+        for lr in (1e4, 0.01)
+    )
+    assert torch.equal(wild.kept["personal"], start)
+    assert not torch.equal(calm.kept["personal"], start)
+
+
 def test_both_of_the_pair_see_the_same_mini_batches():
     samples, sgd = samples_of(40), SGD(lr=0.1, epochs=2, batch_size=5)
     start = initial_weights(perceptron, 1)

@@ -254,6 +254,28 @@ def test_somebody_removed_by_hand_leaves_the_pools_and_may_come_back_as_a_newcom
     assert other.open(SITES).asked == ("0",)
 
 
+@pytest.mark.parametrize("preset", ["paper", "hardened"])
+def test_a_state_from_before_there_were_gains_is_read_and_goes_on(preset: str):
+    here, other = server(preset=preset), server(preset=preset)
+    play(here)
+    saved = {name: tensor for name, tensor in here.tensors().items() if name != "state.gains"}
+    other.restore({**saved, "state.agreement": torch.eye(len(SITES))})
+    mine, theirs = play(here, seed=1), play(other, seed=1)
+    assert all(model.isfinite().all() for model in theirs)
+    if preset == "paper":
+        assert all(torch.equal(one, two) for one, two in zip(mine, theirs, strict=True))
+    play(here, seed=2), play(other, seed=2)
+    assert other.tensors()["state.gains"].shape == here.tensors()["state.gains"].shape
+
+
+def test_a_state_without_what_every_state_has_is_not_read():
+    here = server()
+    play(here)
+    saved = {name: tensor for name, tensor in here.tensors().items() if name != "state.votes"}
+    with pytest.raises(KeyError, match="votes"):
+        server().restore(saved)
+
+
 def test_nothing_is_held_against_whoever_is_readmitted():
     here = server(preset="hardened")
     here.open(SITES)

@@ -155,7 +155,8 @@ def cosines(left: Rows, right: Rows, columns: slice | None = None) -> Tensor:
     products = matrix.new_zeros((len(left), len(right)), dtype=torch.float64)
     squares_left = matrix.new_zeros(len(left), dtype=torch.float64)
     squares_right = matrix.new_zeros(len(right), dtype=torch.float64)
-    room = matrix.new_empty(len(right), BLOCK)  # new memory for each block would take longer than the block
+    width = min(BLOCK, matrix.shape[1])
+    room = matrix.new_empty(len(right), width)  # new memory for each block would take longer than the block
     for block in column_blocks(columns or matrix.shape[1], BLOCK):
         theirs = right.block(block, room)
         squares_right += torch.linalg.vector_norm(theirs, dim=1).double().square()

@@ -4,8 +4,9 @@
 
 d_k is the update as it was sent, so what counts is how far a client went from the model it got. m and σ are
 middle and spread of the logarithms of everybody's longest update so far, one for each client, by the shortest
-interval that holds a majority: a minority cannot move them, whoever takes part in a round. Clients who have
-more samples than most take more steps, and may go further in proportion, up to three times.
+interval that holds a majority: a minority, whoever takes part in a round, cannot move m, or widen σ, beyond
+the others' range; it can narrow σ, down to the floor, by bunching among them. Clients who have more samples
+than most take more steps, and may go further in proportion, up to three times.
 
 Training begins with long steps, which shorten as clients learn what there is to learn, some sooner and some
 later: those who still learn then go many times further than the others, but no further than most once went.
@@ -34,6 +35,7 @@ from fedcap.state import Tensors
 
 SHORTEST = 1e-12
 USUAL = 3.5
+"""So far out an honest client may be now and then: beyond it, distance is evidence."""
 MOST = math.log(3)
 """How much further more samples may take anybody: counts are claims."""
 

@@ -1,9 +1,10 @@
 """How far a number lies from the others', in units of their own spread, and what that says against a client.
 
-The median and the median absolute deviation (MAD) are not moved by a minority, however far out it lies. Nor
-is the shortest interval that holds a majority, and it serves better where all liars lie on one side: with
-four liars of ten there, the median is near the edge of the others, and the MAD nearly their whole range.
-Clients who sent the same have one vote between them.
+A minority, however far out it lies, cannot move the median and the median absolute deviation (MAD) beyond
+what they could be among the others. Nor can it move the shortest interval that holds a majority, which serves
+better where all liars lie on one side: with four liars of ten there, the median is near the edge of the
+others, and the MAD nearly their whole range. Where votes are given, clients who sent the same have one
+between them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 SIGMA = 1.4826
-"""Times this, the MAD of normal numbers, or half the width of their middle half, is their deviation."""
+"""The deviation of normal numbers is so many times their MAD, or half the width of their shortest half."""
 FEW = 5.0
 """The shortest majority of few numbers is shorter than that of many; this makes up for it."""
 THETA = 0.8

@@ -123,8 +123,6 @@ class FedCAP(Method[FedCAPState]):
             compared=torch.tensor([columns.start, columns.stop]),
             norms=torch.empty(0, dtype=torch.float64),
             votes=torch.empty(0, dtype=torch.float64),
-            gains=torch.empty(0, 0),
-            likeness=torch.empty(0, 0),
         )
 
     def asks(self, state: FedCAPState, ids: Tensor) -> Tensor:
@@ -180,7 +178,7 @@ class FedCAP(Method[FedCAPState]):
             return train_pair(client, received[0], kept, self.lambda_)
         floor = Floor(client, received[0], kept["personal"], float(kept["least"]))
         trained = train_pair(client, received[0], kept, self.lambda_ * floor.worth)
-        personal = floor.kept(trained.kept["personal"])
+        personal = floor.keep(trained.kept["personal"])
         return replace(trained, kept={"personal": personal, "least": torch.tensor([floor.least])})
 
     def look(self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads) -> Look:
@@ -198,6 +196,7 @@ class FedCAP(Method[FedCAPState]):
         if not bool(stay.any()):  # the last pools stand as they were, without the removed
             return self.forget(state, judged.removed), ()
         here = ~torch.isin(look.ids, judged.removed) & look.finite if self.guarded else stay
+        seen = look if self.calibrate else replace(look, calibrated=Rows(look.recovered, look.reference))
         pools = FedCAPState(
             look.reference,
             look.ids,
@@ -205,19 +204,12 @@ class FedCAP(Method[FedCAPState]):
             look.updates if not self.calibrate else state.updates[:0],
             judged.uploads.samples,
             state.compared,
-            look.norms,
+            seen.norms if self.guarded else look.norms,
             torch.where(stay, look.votes if self.guarded else 1.0, 0.0),
-            self._gains(look) if self.guarded else state.gains[:0, :0],
+            guard.gains(seen) if self.guarded else state.gains[:0, :0],
             look.likeness if self.guarded and self.similarity == "all" else state.likeness[:0, :0],
         )
         return pools.only(here), ()
-
-    def _gains(self, look: Look) -> Tensor:
-        """Return what the clients would gain by each other's models, N×N, as seen from the reference."""
-        if not self.calibrate:
-            assert look.recovered is not None
-            look = replace(look, calibrated=Rows(look.recovered, look.reference))
-        return guard.gains(look)
 
     def forget(self, state: FedCAPState, ids: Tensor) -> FedCAPState:
         """Take these clients out of the pools; while anybody is left, the global model is theirs."""

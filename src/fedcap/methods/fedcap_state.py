@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
+
+
+def _nothing() -> Tensor:
+    return torch.empty(0, 0)
 
 
 @dataclass(frozen=True)
 class FedCAPState:
-    """What the server remembers: the global model, and the pools of the last round's participants."""
+    """What the server remembers: the global model, and the pools of the last round's participants.
+
+    Mixing can do without what may be empty: a state that was saved before there was such a thing can be read.
+    """
 
     model: Tensor
     """D: the global model of the last round."""
@@ -27,9 +35,9 @@ class FedCAPState:
     """N: the lengths of their calibrated updates."""
     votes: Tensor
     """N: how much each one's word counts: a share of one vote for those who sent the same, 0 on probation."""
-    gains: Tensor
-    """N×N: what each would gain by each one's model, to first order, if mixing is guarded; else empty."""
-    likeness: Tensor
+    gains: Tensor = field(default_factory=_nothing)
+    """N×N: what each of them, a row, would gain by each one's model, if mixing is guarded; else empty."""
+    likeness: Tensor = field(default_factory=_nothing)
     """N×N: the cosines between their calibrated updates, if they were computed already; else empty."""
 
     def only(self, mask: Tensor) -> FedCAPState:

@@ -49,11 +49,12 @@ class Floor:
         known = _share(learnt, self._guess - self._own) if math.isfinite(self._own) else 1.0
         return known * _share(learnt, self._guess - self.least) ** FALL
 
-    def kept(self, trained: Tensor) -> Tensor:
+    def keep(self, trained: Tensor) -> Tensor:
         """Return the personal model to keep: the one trained, or that of before if training went astray."""
-        before = [loss for loss in (self._theirs, self._own) if math.isfinite(loss)]
-        astray = bool(before) and not self._loss(trained)[0] <= max(before)  # a loss of NaN is astray
-        return self._personal if astray else trained
+        if not math.isfinite(self._own):
+            return trained
+        worst = max(self._own, self._theirs) if math.isfinite(self._theirs) else self._own
+        return trained if self._loss(trained)[0] <= worst else self._personal  # a loss of NaN is no less
 
     def _loss(self, weights: Tensor) -> tuple[float, int]:
         """Return a model's mean loss on the client's first training samples, and the number of classes."""

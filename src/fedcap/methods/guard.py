@@ -2,9 +2,9 @@
 
 Rows are clients. A contributor's model counts, seen from the reference point, no further out than the median
 length, or the receiver's own (`scales`), so that nobody is drawn further out than that; it counts less for
-whoever would gain less by it than by most others (`gains`, `opposition`); it makes up a quarter of nobody
-else's model (`capped`); and those who sent the same have one vote. All of it leaves the mixture nearly as it
-is where nobody stands out.
+whoever would gain less by it than by half of the others (`gains`, `shortfall`); it makes up a quarter of
+nobody else's model (`capped`); and those who sent the same have one vote. Clients who are alike in length and
+in what is gained by them are mixed as by Eq. 5.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REVISION = 3
 LARGEST = 0.25
 """The largest share of one contributor in another client's model."""
 STRENGTH = 40.0
-"""How fast a contributor's share falls with what is gained by it: by this power of e per unit of cosine."""
+"""How fast a contributor's share falls as less is gained by it: by this power of e per unit of cosine."""
 SHORTEST = 1e-12
 NOTHING = -1e9
 """The logarithm of no vote at all."""
@@ -33,12 +33,13 @@ def mixing_weights(
 ) -> Tensor:
     """Return how much each client of the pool contributes to each request, R×N: Eq. 5, guarded.
 
-    The softmax is over alpha · cosine − opposition + log(vote). `gains` is N×N. A newcomer was sent the
-    reference and asks with the update that it made of it, so what it gains is the likeness itself.
+    The softmax is over alpha · cosine − shortfall + log(vote). `gains` is N×N, or empty if they are not
+    known; then, and for newcomers, likeness stands for them. A newcomer was sent the reference and asks with
+    the update that it made of it, so likeness is what it gains.
     """
     known = (own >= 0).to(similarities.device)[:, None]
-    against = opposition(torch.where(known, gains[own].to(similarities), similarities), own)
-    logits = alpha * similarities - against + votes.log().clamp_min(NOTHING).to(similarities)
+    gained = torch.where(known, gains[own].to(similarities), similarities) if len(gains) else similarities
+    logits = alpha * similarities - shortfall(gained, own) + votes.log().clamp_min(NOTHING).to(similarities)
     weights = equations.mixing_weights(logits, own, 1.0, phi)
     counting = _mine(own, weights) | (votes > 0).to(weights.device)
     return capped(weights * counting, own)
@@ -69,14 +70,16 @@ def scales(norms: Tensor, own: Tensor) -> Tensor:
 
 
 def gains(look: Look) -> Tensor:
-    """Return how far each contributor's model lies in the direction in which each receiver went, N×N.
+    """Return how much of the way to each contributor's model goes where each receiver went, N×N.
 
         g_ki = cos(w̃_i − ŵ_k, d_k),    ŵ_k = w̃_k − d_k
 
     From the model ŵ_k that it was sent, the receiver k went d_k, which is downhill for its own loss. So, to
-    first order, g_ki tells by how much its loss falls on the way to w̃_i: what FedFomo's clients measure on
-    models that they are sent (Zhang et al., ICLR 2021) the server reads off what it has. It is computed from
-    cosines with the calibrated updates r, since ‖w̃_i − ŵ_k‖² = ‖r_i − r_k‖² + ‖d_k‖² + 2 d_k·(r_i − r_k).
+    first order, g_ki tells by how much its loss falls per unit of the way to w̃_i: what FedFomo's clients
+    measure on models that they are sent (Zhang et al., ICLR 2021) the server reads off what it has. It is
+    computed from cosines with the calibrated updates r, since
+
+        ‖w̃_i − ŵ_k‖² = ‖r_i − r_k‖² + ‖d_k‖² + 2 d_k·(r_i − r_k).
     """
     norms, lengths = look.norms, look.lengths[:, None]
     along = cosines(Rows(look.folded_updates), Rows(look.folded_calibrated)).cpu().double()
@@ -87,10 +90,11 @@ def gains(look: Look) -> Tensor:
     return ((further + lengths.square()) / (lengths * ways).clamp_min(SHORTEST)).clamp(-1, 1)
 
 
-def opposition(gains: Tensor, own: Tensor) -> Tensor:
-    """Return how much less each receiver gains by each contributor than by most others, R×N, in logarithms.
+def shortfall(gains: Tensor, own: Tensor) -> Tensor:
+    """Return how much less each receiver gains by each contributor than by half of the others, R×N.
 
-    What a minority of contributors does cannot make the usual gain anything but what it is among the others.
+    It is in logarithms of a share. A minority of contributors cannot move the median gain out of the range of
+    the others'. Whoever is alone in the pool has none, and falls short of nothing.
     """
     others = gains.masked_fill(_mine(own, gains), torch.nan)
     usual = others.nanmedian(dim=1, keepdim=True).values.nan_to_num(-1.0)

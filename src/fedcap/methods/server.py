@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import torch
@@ -250,4 +250,7 @@ class Server:
         self._memory = owned("detection", tensors)
         saved = owned("state", tensors)
         devices = {part.name: getattr(self._state, part.name).device for part in fields(self._state)}
+        for part in fields(self._state):
+            if part.name not in saved and part.default_factory is not MISSING:
+                del devices[part.name]  # there was no such field when the state was saved
         self._state = self.method.state_type(**{name: saved[name].to(devices[name]) for name in devices})

@@ -104,7 +104,7 @@ def automatic() -> Item:
         entries += [fixed, replace(fixed, column="auto", method=auto, others={"rounds": A_WHILE})]
     note = (
         f'`alpha = "auto"` was run for {A_WHILE} rounds; the other figure is that after as many rounds with'
-        " the paper's alpha, which it says is its best, and on `digits` with the one that this package uses."
+        " the alpha that the paper used, its best, and on `digits` with the one that this package uses."
     )
     return Item("auto-alpha", "Alpha without tuning", entries, note=note)
 

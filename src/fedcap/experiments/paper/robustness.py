@@ -1,6 +1,7 @@
 """`docs/ROBUSTNESS.md`: what attackers who know the defence come to, and what still gets through.
 
-Everything is computed from the grid of `examples/robustness.toml`; only the prose is written by hand.
+Everything is computed from the grids of `examples`, first of all `robustness.toml`; only the prose is written
+by hand.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ and the rest is harm. It is mixed into its victim's model, its victim's friends 
 {finding}{broken}
 
 The preset `hardened` (`--set method.preset=hardened`) is made against such attackers;
-`fedcap list fedcap` says what it does. All figures are of {runs}, on the embedded `digits` unless a
+`fedcap list fedcap` says what it does. Most figures are of {runs}, on the embedded `digits` unless a
 heading says otherwise, 30 % of the clients hostile: made by `fedcap compare examples/robustness.toml`,
 packed by `fedcap paper pack examples/robustness.toml --clients -o results/robustness.jsonl`, and computed
 from that by `make results`."""
 
-BROKEN = """ What costs it more than that stands under [Attackers who train against
-it](#attackers-who-train-against-it)."""
+BROKEN = """ Attackers who have data of their own, and the network, do more: see
+[Attackers who train against it](#attackers-who-train-against-it)."""
 
 ASKED = """## What was asked, and what came out
 
@@ -81,10 +82,10 @@ TRAINED = """## Attackers who train against it
 
 The attacks above reckon with rows. Those of `examples/own_attack.py` have samples of their own and the
 network too: they crowd into one group of honest clients who are alike, where they are then the majority, and
-look for the harm that the group's own training undoes least. No attack above costs the hardened method as
-much. Nobody finds them, since what they send is as long and as different as what honest clients send. A
-client knows them only by what its own samples say of the models it gets, and few samples do not say enough.
-Made by `fedcap compare own_attack.toml` in `examples`."""
+look for the harm that the group's own training undoes least. What they send is as long and as different as
+what honest clients send, so there is nothing to tell them by; a client knows only what its own samples say of
+the models it gets, and few samples do not say much. Made by
+`fedcap compare own_attack.toml` in `examples`."""
 
 HONEST = """## Among honest clients only
 
