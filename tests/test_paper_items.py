@@ -110,15 +110,16 @@ def test_tables_share_their_runs() -> None:
     assert len({cell.key for cell in cells(both, [0])}) == len(cells(both, [0]))
 
 
-def test_presets_are_compared_with_the_same_settings_after_as_many_rounds() -> None:
-    paper = item("hardened").only("cifar10", "paper's", "ipm").entries
-    ours = item("hardened").only("cifar10", "hardened", "ipm").entries
+@pytest.mark.parametrize(("attack", "rounds"), [("ipm", 12), ("sign-flipping", 25)])
+def test_presets_are_compared_with_the_same_settings_after_as_many_rounds(attack: str, rounds: int) -> None:
+    paper = item("hardened").only("cifar10", "paper's", attack).entries
+    ours = item("hardened").only("cifar10", "hardened", attack).entries
     (theirs,), (made,) = ([cell.experiment for cell in cells(entries, [0])] for entries in (paper, ours))
     assert {cell.key for cell in cells(paper, [0])} == keys(
-        "table-3", dataset="cifar10", column="FedCAP", attack="ipm"
+        "table-3", dataset="cifar10", column="FedCAP", attack=attack
     )
-    assert (theirs.rounds, made.rounds) == (100, 12)
-    assert paper[0].read == "tacc_after_12"
+    assert (theirs.rounds, made.rounds) == (100, rounds)
+    assert paper[0].read == f"tacc_after_{rounds}"
     assert ours[0].read == "tacc"
     options = [
         {name: each.settings()["method"][name] for name in ("alpha", "phi", "lambda_")}
