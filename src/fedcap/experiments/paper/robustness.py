@@ -6,31 +6,27 @@ by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, product
-from pathlib import Path
 from statistics import fmean
 
 from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
 from fedcap.experiments.panel import NO_ATTACK, Panel
-from fedcap.experiments.paper.asked import HARDENED, PAPER, PUBLISHED, asked_table
+from fedcap.experiments.paper.asked import HARDENED, PAPER, asked_table
 from fedcap.experiments.paper.harm import LOCAL, harm
-from fedcap.experiments.statistics import caught, separation
+from fedcap.experiments.paper.scores import CURVES, roc_curves, separations
 from fedcap.experiments.tables import accuracy_table, difference_table
-from fedcap.records import Outcome, Table
+from fedcap.records import Table
 from fedcap.records.tables import Value
 from fedcap.words import plural
 
-WATCHED = "nobody removed"
 DETECTORS = ("robust-norm", "collusion", "direction")
 KNOWING = ("cuckoo", "inflate", "stealth", "frame", "steady", "sleeper", "noisy", "mimic", "worst-of")
 """The attacks of the registry that are made for the method they meet, or against defences."""
 POINTS = 0.5
 """An attack that costs no more than this above the least is harmless."""
-STEPS = [step / 50 for step in range(51)]
 
 HEAD = """# Robustness
 
@@ -62,12 +58,6 @@ DETECTION = """## Detectors and attacks
 Each detector by itself, in the paper's method: `norm` is the paper's own; the others add up evidence over
 rounds. FNR is the share of attackers not removed, FPR that of honest clients removed while under attack,
 both in percent; then the mean round of removal, and the accuracy."""
-
-CURVES = """## What each score can tell
-
-How often an attacker's score is above an honest client's, in percent, each at its largest over the run: 100
-is a perfect detector, 50 a coin. Here nobody is removed, so that attackers go on to the end. The curves have
-the share of attackers found at each share of honest clients accused."""
 
 LEFT_OPEN = """## What still gets through
 
@@ -122,7 +112,7 @@ def robustness_page(
         DETECTION,
         _detection(panel).markdown(),
         CURVES,
-        _separations(panel).markdown(),
+        separations(panel).markdown(),
         *pictures,
         _left_open(panel),
         *([TRAINED, _trained(trained).markdown()] if trained else []),
@@ -182,28 +172,6 @@ def _knowing(everybody: Found) -> Panel:
     return replace(panel, columns=[name for name in panel.columns if name in (NO_ATTACK, *KNOWING)])
 
 
-def roc_curves(found: Found) -> dict[str, Callable[[Path], list[Path]]]:
-    """Return what draws each picture: a curve per score, over published attacks and over adaptive ones."""
-    panel = Comparison.of(found).panels[0]
-    adaptive = [attack for attack in panel.attacks if attack not in PUBLISHED]
-    groups = {"published": [a for a in panel.attacks if a in PUBLISHED], "adaptive": adaptive}
-    return {name: partial(_draw, panel, f"{name} attacks", group) for name, group in groups.items() if group}
-
-
-def _draw(panel: Panel, title: str, attacks: Sequence[str], path: Path) -> list[Path]:
-    from fedcap.report.charts import draw_curves
-
-    runs = [run for attack in attacks for run in panel.of(WATCHED, attack).values()]
-    series: dict[str, list[float | None]] = {}
-    for score in _scores(runs):
-        benign, malicious = _peaks(runs, score)
-        series[score] = [_percent(caught(benign, malicious, step)) for step in STEPS]
-    shares = [100 * step for step in STEPS]
-    return draw_curves(
-        shares, series, path, "honest clients accused, %", "attackers found, %", title=f"ROC, {title}"
-    )
-
-
 def _only(panel: Panel, methods: Iterable[str]) -> Panel:
     return replace(panel, methods=[method for method in methods if method in panel.methods])
 
@@ -238,29 +206,6 @@ def _detection(panel: Panel) -> Table:
             ]
             rows[-1].append(" / ".join(said))
     return Table(["attack", *names.values()], rows, "FNR / FPR / round / accuracy")
-
-
-def _separations(panel: Panel) -> Table:
-    scores = _scores(run for attack in panel.attacks for run in panel.of(WATCHED, attack).values())
-    rows: list[list[Value]] = []
-    for attack in panel.attacks:
-        runs = panel.of(WATCHED, attack).values()
-        rows.append([attack, *(_percent(separation(*_peaks(runs, score))) for score in scores)])
-    return Table(["attack", *scores], rows)
-
-
-def _scores(runs: Iterable[Outcome]) -> list[str]:
-    return list(dict.fromkeys(score for run in runs for score in run.peaks))
-
-
-def _peaks(runs: Iterable[Outcome], score: str) -> tuple[list[float], list[float]]:
-    """Return the peaks of a score over all runs, of honest clients and of attackers."""
-    there = [run.peaks[score] for run in runs if score in run.peaks]
-    return [v for peak in there for v in peak.benign], [v for peak in there for v in peak.malicious]
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
 
 
 def _left_open(panel: Panel) -> str:

@@ -12,7 +12,8 @@ from fedcap.experiments.paper.page import FIGURES, results_page
 from fedcap.experiments.paper.pictures import pictures
 from fedcap.experiments.paper.recorded import Recorded
 from fedcap.experiments.paper.reproducing import reproducing_page
-from fedcap.experiments.paper.robustness import robustness_page, roc_curves
+from fedcap.experiments.paper.robustness import robustness_page
+from fedcap.experiments.paper.scores import roc_curves
 from fedcap.experiments.paper.show import compare
 from fedcap.experiments.store import CellStore
 from fedcap.files import write_aside
