@@ -52,9 +52,9 @@ Sign flippers go no further than others for their first four rounds or so, and n
 them by then. After that they go further and further, and the paper's limit, which was set for this data set,
 finds most of them in the sixth round. What is asked of the hardened method is to be as quick on average,
 without a limit that was set for the data. There is a price to mixing that attackers cannot bend: a flipper
-who is mixed with honest clients alone is not drawn away by its own kind, goes no further than honest clients
-once went, and may stay. On CIFAR-10 one of six does, at less than a point of accuracy
-([RESULTS.md](RESULTS.md#fedcap-hardened-beside-the-papers-preset))."""
+whose model is mixed from honest clients' is not drawn away by its own kind, goes hardly further than honest
+clients once went, and may stay. On CIFAR-10 one of six does, with hardly a share in anybody's model; accuracy
+there is not what was asked for ([RESULTS.md](RESULTS.md#fedcap-hardened-beside-the-papers-preset))."""
 
 DETECTION = """## Detectors and attacks
 
