@@ -265,14 +265,14 @@ def test_without_calibration_mixing_still_goes_by_lengths_and_gains_from_the_ref
 # --- alpha from the cosines
 
 
-def test_auto_alpha_is_fifty_variances_within_bounds():
+def test_auto_alpha_is_a_hundred_variances_within_bounds():
     rows = torch.randn(12, 40, generator=torch.Generator().manual_seed(1))
     rows[:6] += 1.0
     unit = torch.nn.functional.normalize(rows, dim=1)
     cosines = unit @ unit.T
     others = cosines.numpy()[~np.eye(12, dtype=bool)]
     assert 1 < equations.sharpness(cosines) < 20
-    assert equations.sharpness(cosines) == pytest.approx(50 * others.var(), rel=1e-4)
+    assert equations.sharpness(cosines) == pytest.approx(100 * others.var(), rel=1e-4)
     assert equations.sharpness(torch.eye(12)) == 1
     signs = torch.tensor([1.0, -1.0]).repeat(6)
     assert equations.sharpness(signs[:, None] * signs) == 20

@@ -34,7 +34,7 @@ def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) 
 def sharpness(similarities: Tensor) -> float:
     """Return alpha from how much the cosines within a pool, N×N, vary.
 
-        alpha = 50 · variance of the cosines between different clients, from 1 to 20
+        alpha = 100 · variance of the cosines between different clients, from 1 to 20
 
     Cosines of clients who have nothing particular in common scatter by chance, and a sharp softmax would
     follow chance; if clients fall into groups, the cosines are far apart, and sharpness parts the groups.
@@ -46,7 +46,7 @@ def sharpness(similarities: Tensor) -> float:
     return min(max(PER_VARIANCE * float(others.double().var(correction=0)), SHARPEST[0]), SHARPEST[1])
 
 
-PER_VARIANCE = 50.0
+PER_VARIANCE = 100.0
 SHARPEST = (1.0, 20.0)
 
 
