@@ -1,8 +1,7 @@
-"""FedCAP hardened: guarded mixing, the robust reference, and the floor under the personal model, by hand."""
+"""FedCAP hardened: guarded mixing and the robust reference, by hand."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import Killed, Killer, end_round
-from torch import Tensor, nn
+from torch import nn
 
 import fedcap
 from fedcap.detection import Look
@@ -18,37 +17,7 @@ from fedcap.matrices import Rows
 from fedcap.methods import equations, guard, make
 from fedcap.methods.base import Uploads
 from fedcap.methods.dispatch import Dispatch
-from fedcap.methods.floor import Floor
 from fedcap.training import Layout
-
-
-class Still:
-    """A client with fixed losses: what `floor` asks of one."""
-
-    def __init__(self, losses: dict[float, float], classes: int = 4) -> None:
-        self.losses, self.classes = losses, classes
-        self.samples = type("Samples", (), {"x": torch.zeros(8, 1), "y": torch.zeros(8, dtype=torch.long)})
-
-    def network(self) -> Still:
-        return self
-
-    def logits(self, weights: Tensor, x: Tensor) -> Tensor:
-        """Return logits whose cross-entropy for class 0 is the loss that belongs to the weights."""
-        loss = self.losses[float(weights)]
-        logits = torch.zeros(len(x), self.classes, dtype=torch.float64)
-        logits[:, 0] = -math.log((math.exp(loss) - 1) / (self.classes - 1))
-        return logits
-
-
-def floor_of(theirs: float, own: float, least: float = math.inf, trained: float = 0.0) -> Floor:
-    client = Still({1.0: theirs, 2.0: own, 3.0: trained})
-    return Floor(client, torch.tensor(1.0), torch.tensor(2.0), least)  # type: ignore[arg-type]
-
-
-def worth(theirs: float, own: float, least: float = math.inf) -> tuple[float, float]:
-    floor = floor_of(theirs, own, least)
-    return floor.worth, floor.least
-
 
 # --- Mixing
 
@@ -143,6 +112,37 @@ def test_where_nobody_stands_out_guarded_mixing_is_equation_5():
     models, norms = torch.randn(6, 30), torch.ones(6, dtype=torch.float64)
     mixed = guard.customised_models(guarded, own, models, norms, torch.randn(30))
     torch.testing.assert_close(mixed, guarded @ models, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_guarded_weights_are_a_softmax_bounded_by_likeness(seed):
+    rng = np.random.default_rng(seed)
+    similarities, gains = rng.uniform(-1, 1, size=(9, 9)), rng.uniform(-0.3, 0.3, size=(9, 9))
+    expected = np.zeros((9, 9))
+    for k in range(9):
+        others = np.arange(9) != k
+        usual = np.sort(gains[k, others])[3]  # the lower of the two in the middle
+        alike = np.exp(3 * similarities[k]) * others
+        wanted = alike * np.exp(-40 * np.maximum(usual - gains[k], 0))
+        shares = 0.8 * np.minimum(wanted / wanted.sum(), 4 * alike / alike.sum())
+        expected[k] = np.minimum(shares, 0.25)
+        expected[k, k] = 1 - expected[k].sum()
+    given = (torch.from_numpy(table) for table in (similarities, gains))
+    weights = guard.mixing_weights(
+        next(given), torch.arange(9), next(given), torch.ones(9, dtype=torch.float64), 3.0, 0.2
+    )
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9)
+
+
+def test_a_client_who_gains_by_no_friend_keeps_its_own_model_rather_than_strangers():
+    similarities = torch.full((8, 8), -0.2)
+    similarities[0, :2] = 1.0  # client 1 is its only friend
+    gains = torch.zeros(8, 8)
+    gains[0, 1] = -0.4
+    weights = guard.mixing_weights(
+        similarities[:1], torch.tensor([0]), gains, torch.ones(8, dtype=torch.float64), 10.0, 0.1
+    )
+    assert float(weights[0, 0]) > 0.99
 
 
 def test_no_contributor_passes_its_cap_and_rows_sum_to_one():
@@ -290,52 +290,6 @@ def test_auto_alpha_parts_groups_and_leaves_strangers_together():
     state = end_round(method, method.start(torch.zeros(layout.size), layout), uploads).state
     mixing = method.dispatch(state, torch.arange(8), {}).mixing
     assert float(mixing[:4, :4].sum(dim=1).min()) > 0.9
-
-
-# --- The floor
-
-
-def test_a_received_model_as_good_as_ones_own_is_worth_all():
-    assert worth(theirs=0.2, own=0.2) == (pytest.approx(1.0), pytest.approx(0.2))
-    assert worth(theirs=0.1, own=0.2)[0] == pytest.approx(1.0)
-
-
-def test_worth_is_the_share_known_times_the_fourth_power_of_what_is_left():
-    guess = math.log(4)
-    expected = (guess - 0.6) / (guess - 0.1) * ((guess - 0.6) / (guess - 0.3)) ** 4
-    assert worth(theirs=0.6, own=0.1, least=0.3) == (pytest.approx(expected), pytest.approx(0.3))
-
-
-@pytest.mark.parametrize("theirs", [math.log(4) + 0.01, 5.0])
-def test_a_model_worse_than_a_guess_is_worth_nothing(theirs):
-    assert worth(theirs, own=0.1) == (0.0, pytest.approx(theirs))
-
-
-def test_before_anything_is_learnt_a_better_model_is_worth_all_and_a_worse_one_nothing():
-    assert worth(theirs=1.5, own=1.6)[0] == pytest.approx(1.0)
-    assert worth(theirs=1.7, own=1.6)[0] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("trained", "theirs", "own", "kept"),
-    [
-        (0.05, 0.3, 0.1, 3.0),
-        (0.2, 0.3, 0.1, 3.0),  # worse than its own was, and not than what it was pulled to
-        (0.5, 0.3, 0.1, 2.0),
-        (0.5, 0.1, 0.3, 2.0),
-        (math.nan, 0.3, 0.1, 2.0),
-        (0.5, math.nan, 0.1, 2.0),
-        (0.5, math.nan, math.nan, 3.0),
-        (0.5, 0.3, math.nan, 3.0),
-    ],
-)
-def test_a_personal_model_that_training_made_worse_is_not_kept(trained, theirs, own, kept):
-    floor = floor_of(theirs, own, trained=trained)
-    assert float(floor.keep(torch.tensor(3.0))) == kept
-
-
-def test_a_received_model_of_nans_is_worth_nothing_and_leaves_the_least_loss_as_it_was():
-    assert worth(theirs=math.nan, own=0.1, least=0.3) == (0.0, 0.3)
 
 
 # --- The method

@@ -123,6 +123,55 @@ def test_whoever_still_learns_when_the_others_have_settled_is_not_too_far():
     assert not score.accused.any()
 
 
+def unsettled(times: float) -> list[torch.Tensor]:
+    """Ten rounds: nine clients settle, and the tenth goes on, so many times as far as all did at first."""
+    rounds = [crowd(10, seed=round) for round in range(10)]
+    return [torch.cat([rows[:9] / (1 + round), times * rows[9:]]) for round, rows in enumerate(rounds)]
+
+
+def test_evidence_against_who_does_not_settle_goes_by_both_what_most_do_now_and_what_they_ever_did():
+    memory: Tensors = {}
+    seen = unsettled(1.75)[:4]
+    for rows in seen:
+        [score], memory = RobustNorm(floor=0.2).score(look_of(rows), memory)
+    now = np.log(lengths_of(seen[-1]))
+    longest = np.log(np.max([lengths_of(rows) for rows in seen], axis=0))
+    ever, settled = (
+        (now - middle) / max(spread, 0.2)
+        for middle, spread in (oracle_majority(longest), oracle_majority(now))
+    )
+    alone = np.maximum(0.8 * (ever - 3.5), -1)
+    expected = np.maximum(alone, np.maximum(0.8 * np.minimum(np.minimum(ever - 2, settled - 3.5), 2), -1))
+    assert score.evidence is not None
+    np.testing.assert_allclose(score.evidence.numpy(), expected, rtol=1e-3)
+    assert expected[9] > 0.5 > 0 > alone[9]
+
+
+@pytest.mark.parametrize(("times", "removed"), [(0.8, False), (1.2, False), (2.0, True)])
+def test_who_goes_further_than_most_ever_did_when_most_have_settled_is_removed_in_time(
+    times: float, removed: bool
+):
+    judge = make_judge(["robust-norm"], "evidence")
+    assert judge is not None
+    memory: Tensors = judge.start()
+    gone = {}
+    for round, rows in enumerate(unsettled(times)):
+        verdict, memory = judge(look_of(rows), memory)
+        gone |= dict.fromkeys(verdict.removed, round)
+    assert set(gone) == ({9} if removed else set())
+    assert all(round >= 5 for round in gone.values())
+
+
+def test_going_far_once_among_those_who_have_settled_removes_nobody():
+    judge = make_judge(["robust-norm"], "evidence")
+    assert judge is not None
+    memory: Tensors = judge.start()
+    for round, rows in enumerate(unsettled(2.0)):
+        calm = torch.cat([rows[:9], rows[9:] / (1 + round)]) if round % 3 else rows
+        verdict, memory = judge(look_of(calm), memory)
+        assert not verdict.removed
+
+
 def test_a_round_of_mostly_attackers_does_not_make_their_length_the_usual_one():
     _, memory = RobustNorm().score(look_of(crowd(15)), {})
     for scale in (2, 20, 200):

@@ -10,8 +10,12 @@ than most take more steps, and may go further in proportion, up to three times.
 
 Training begins with long steps, which shorten as clients learn what there is to learn, some sooner and some
 later: those who still learn then go many times further than the others, but no further than most once went.
-Who turns away from what it should learn goes further and further. So this bounds what attackers send by what
-honest clients once sent, not by what they send now.
+Who turns away from what it should learn goes further and further, or at least does not stop: whoever still
+goes further than most ever did, while most do not any more, is suspected for that, a little in every round,
+
+    log e_k ≥ θ · min(z_k − 2, z'_k − 3.5, 2),    z' as z, with middle and spread of this round's updates.
+
+So this bounds what attackers send by what honest clients once sent, not by what they send now.
 
 The paper's limit, `norm`, is on the length from the global model: it depends on the network, the learning
 rate and the number of steps, and clients who are few of their kind lie far from the global model, however
@@ -36,6 +40,10 @@ from fedcap.state import Tensors
 SHORTEST = 1e-12
 USUAL = 3.5
 """So far out an honest client may be now and then: beyond it, distance is evidence."""
+BEYOND = 2.0
+"""So far out few honest clients ever were."""
+STILL = 2.0
+"""So many units at most count in a round against who has not stopped: it takes at least five rounds."""
 MOST = math.log(3)
 """How much further more samples may take anybody: counts are claims."""
 
@@ -45,7 +53,7 @@ MOST = math.log(3)
 class RobustNorm(Detector):
     """How much further a client goes than most ever did, in units of their spread."""
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     limit: Annotated[float, Field(gt=0)] = 10.0
     """The largest deviation that is believed in a round."""
@@ -61,9 +69,16 @@ class RobustNorm(Detector):
         """Return the deviations of the logarithms of the lengths, and remember everybody's longest."""
         lengths = look.lengths.clamp_min(SHORTEST).log()
         longest = remember(memory, look.ids, lengths.maximum(recall(memory, look.ids, -math.inf)))
-        middle, spread = shortest_majority(longest["values"])
-        far = (lengths - _more_samples(look) - middle) / spread.clamp_min(self.floor)
-        return [Score("robust-norm", far, self.limit, SENTENCE, evidence(far, USUAL))], longest
+        due = lengths - _more_samples(look)
+        far, now = self._beyond(due, longest["values"]), self._beyond(due, lengths)
+        still = (far - BEYOND).minimum(now - USUAL).clamp_max(STILL)
+        against = evidence(far, USUAL).maximum(evidence(still, 0.0))
+        return [Score("robust-norm", far, self.limit, SENTENCE, against)], longest
+
+    def _beyond(self, lengths: Tensor, usual: Tensor) -> Tensor:
+        """Return how far lengths are beyond the usual ones' middle, in units of their spread, N."""
+        middle, spread = shortest_majority(usual)
+        return (lengths - middle) / spread.clamp_min(self.floor)
 
 
 def _more_samples(look: Look) -> Tensor | float:

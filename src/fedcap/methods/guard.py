@@ -17,12 +17,14 @@ from fedcap.detection.spread import weighted_median
 from fedcap.matrices import NARROW, Rows, column_blocks, cosines, weighted_mean
 from fedcap.methods import equations
 
-REVISION = 3
+REVISION = 4
 """Raise it if the same options give other models than before: runs then are other runs."""
 LARGEST = 0.25
 """The largest share of one contributor in another client's model."""
 STRENGTH = 40.0
 """How fast a contributor's share falls as less is gained by it: by this power of e per unit of cosine."""
+TIMES = 4.0
+"""At most so many times its share by likeness alone a contributor takes over from others."""
 SHORTEST = 1e-12
 NOTHING = -1e9
 """The logarithm of no vote at all."""
@@ -36,11 +38,16 @@ def mixing_weights(
     The softmax is over alpha · cosine − shortfall + log(vote). `gains` is N×N, or empty if they are not
     known; then, and for newcomers, likeness stands for them. A newcomer was sent the reference and asks with
     the update that it made of it, so likeness is what it gains.
+
+    What those lose by whom a client gains little, others take over, but only those who are like it too: up to
+    `TIMES` their share by likeness alone. A client who has learnt what there is to learn gains by nobody, and
+    would else be mixed from strangers. The rest is the client's own.
     """
     known = (own >= 0).to(similarities.device)[:, None]
     gained = torch.where(known, gains[own].to(similarities), similarities) if len(gains) else similarities
-    logits = alpha * similarities - shortfall(gained, own) + votes.log().clamp_min(NOTHING).to(similarities)
-    weights = equations.mixing_weights(logits, own, 1.0, phi)
+    alike = alpha * similarities + votes.log().clamp_min(NOTHING).to(similarities)
+    most = TIMES * equations.mixing_weights(alike, own, 1.0, phi)
+    weights = equations.mixing_weights(alike - shortfall(gained, own), own, 1.0, phi).minimum(most)
     counting = _mine(own, weights) | (votes > 0).to(weights.device)
     return capped(weights * counting, own)
 
