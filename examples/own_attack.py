@@ -7,8 +7,8 @@ honest clients who are alike: seen from the server's global model each sends
 
 and h is across u. It is what does the most lasting harm (ten steps uphill on the loss that is left, on the
 attackers' own samples, after three steps of the training by which an honest client would mend it), a little
-noise, and where the group wants to go, so that going along with the attackers pays at first. Updates that
-would be too long are cut.
+noise, shaped like the group's mean since rows that are plain noise apart share one vote, and where the group
+wants to go, so that going along with the attackers pays at first. Updates that would be too long are cut.
 """
 
 import math
@@ -63,7 +63,8 @@ class Crowd(Attack):
         harm = self._harm(scene.reference, centre, beside, noise(view, 1)[0])
         wanted = unit(view.updates[aimed][kin].mean(dim=0))
         count = int(view.malicious.sum())
-        updates = scene.updates(beside(unit(harm + 0.1 * noise(view, count)) + 0.5 * wanted))
+        shaped = unit(noise(view, count) * centre.abs())
+        updates = scene.updates(beside(unit(harm + 0.1 * shaped) + 0.5 * wanted))
         usual = view.updates[aimed].norm(dim=1).median()
         longest = usual.maximum(view.memory.get("longest", usual))
         short = (self.most * longest / updates.norm(dim=1, keepdim=True)).clamp_max(1)

@@ -6,7 +6,6 @@ removed (`Judge`, `Verdict`). `fedcap.detectors` is another name for this room.
 
 from fedcap.detection.base import (
     Detector,
-    Look,
     Policy,
     Reason,
     Score,
@@ -17,6 +16,7 @@ from fedcap.detection.base import (
     remember,
 )
 from fedcap.detection.judge import Judge, as_policy, make_judge
+from fedcap.detection.look import Look
 
 names = registry.names
 make = registry.make

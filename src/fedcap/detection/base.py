@@ -7,113 +7,17 @@ remember is passed in and out as named tensors, and is saved with the server's s
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedcap.matrices import Rows, cosines, finite_rows, folded
+from fedcap.detection.look import Look
 from fedcap.registry import InputError, Registry
 from fedcap.state import Tensors
-
-EQUAL = 0.999
-"""Updates at a larger cosine than this are the same: training on different samples never comes so close."""
-
-FOLDED = 1 << 14
-"""To so many columns updates are folded before they are compared."""
-UNFORESEEN = 16
-
-
-@dataclass(frozen=True)
-class Look:
-    """What the server sees of a round's uploads, a row per client."""
-
-    round: int
-    ids: Tensor
-    """N: whose rows they are, ascending."""
-    updates: Tensor
-    """N×D: the updates as they were sent."""
-    calibrated: Rows
-    """N×D: the updates as seen from one common point; as they were sent, if the method has none."""
-    recovered: Tensor | None = None
-    """N×D: the clients' models, what each received plus the update it sent, if the method needs them."""
-    reference: Tensor | None = None
-    """D: the common point, the server's global model."""
-    samples: Tensor | None = None
-    """N: the clients' sample counts, as claimed and bounded."""
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def only(self, mask: Tensor) -> Look:
-        """Return what is seen of the rows for which the mask holds."""
-        if bool(mask.all()):
-            return self
-        recovered = None if self.recovered is None else self.recovered[mask]
-        return replace(
-            self,
-            ids=self.ids[mask],
-            updates=self.updates[mask],
-            calibrated=self.calibrated.only(mask),
-            recovered=recovered,
-            samples=None if self.samples is None else self.samples[mask],
-        )
-
-    @cached_property
-    def norms(self) -> Tensor:
-        """The length of each calibrated update, N, in double precision."""
-        return self.calibrated.norms().cpu()
-
-    @cached_property
-    def lengths(self) -> Tensor:
-        """How far each client went from the model it was sent, N, in double precision."""
-        return Rows(self.updates).norms().cpu()
-
-    @cached_property
-    def finite(self) -> Tensor:
-        """Which rows are finite, N flags: by their norms if models were recovered, else by the updates."""
-        return finite_rows(self.updates).cpu() if self.recovered is None else self.norms.isfinite()
-
-    @cached_property
-    def likeness(self) -> Tensor:
-        """The cosines between the calibrated updates, N×N."""
-        return cosines(self.calibrated, self.calibrated).cpu()
-
-    @cached_property
-    def agreement(self) -> Tensor:
-        """The cosines between the updates as they were sent, N×N: who goes whose way."""
-        rows = Rows(self.folded_updates)
-        return cosines(rows, rows).cpu()
-
-    @cached_property
-    def folded_updates(self) -> Tensor:
-        """The updates as they were sent, at length 1, long ones folded."""
-        return self._folded(Rows(self.updates), self.lengths)
-
-    @cached_property
-    def folded_calibrated(self) -> Tensor:
-        """The calibrated updates at length 1, folded in the same way."""
-        return self._folded(self.calibrated, self.norms)
-
-    def _folded(self, rows: Rows, norms: Tensor) -> Tensor:
-        """Return rows at length 1, long ones folded, in a way that depends on what everybody sent."""
-        few = self.updates[:, :UNFORESEEN].contiguous().cpu()
-        return folded(rows, norms.to(self.updates.device), FOLDED, zlib.crc32(few.numpy().tobytes()))
-
-    @cached_property
-    def equal(self) -> Tensor:
-        """Which pairs sent the same direction, N×N flags; everybody is its own equal."""
-        return (self.agreement > EQUAL) | torch.eye(len(self), dtype=torch.bool)
-
-    @cached_property
-    def votes(self) -> Tensor:
-        """How much each client counts, N: those who sent the same share one vote, so copies gain nothing."""
-        return 1 / self.equal.sum(dim=1).double()
 
 
 @dataclass(frozen=True)

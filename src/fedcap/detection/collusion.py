@@ -1,11 +1,11 @@
 """Collusion: clients who sent the same, and something that no single client's training would give.
 
-Two honest clients never send the same update, so of g clients who did, g − 1 at least are liars. But one of
-them may be honest, and the others its copies: equality alone proves nothing against any one of them. It is
-made harmless first (they share one vote), and they are accused only as far as what they sent is out of the
-ordinary. What attackers have to send in common is made of many clients' updates, or of none, and that
-shows, however long it is and wherever it points: it is unusually near to or far from the mean direction of
-the others, more even over the weights, or has more of one sign,
+Two honest clients never send the same update, nor the same but for noise (`sameness`), so of g clients who
+did, g − 1 at least are liars. But one of them may be honest, and the others its copies: equality alone proves
+nothing against any one of them. It is made harmless first (they share one vote), and they are accused only as
+far as what they sent is out of the ordinary. What attackers have to send in common is made of many clients'
+updates, or of none, and that shows, however long it is and wherever it points: it is unusually near to or far
+from the mean direction of the others, more even over the weights, or has more of one sign,
 
     z_k² = z(cos(d_k, mean_i d_i/‖d_i‖))² + max(0, z(log ‖d_k‖₁/‖d_k‖₂))² + z(Σ_j d_kj / (√D ‖d_k‖₂))²,
 
@@ -20,13 +20,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.detection.base import Detector, Look, Score, recall, registry, remember
+from fedcap.detection.base import Detector, Score, recall, registry, remember
+from fedcap.detection.look import Look
 from fedcap.detection.robust_norm import SHORTEST
 from fedcap.detection.spread import deviations, evidence
 from fedcap.state import Tensors, owned, under
@@ -36,6 +37,8 @@ from fedcap.state import Tensors, owned, under
 @dataclass(frozen=True)
 class Collusion(Detector):
     """Clients who sent the same update in several rounds, as far as it is out of the ordinary."""
+
+    revision: ClassVar[int] = 2
 
     limit: Annotated[float, Field(gt=0)] = 5.0
     """How far out of the ordinary a row may be that several sent."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.detection.base import Detector, Look, Score, registry
+from fedcap.detection.base import Detector, Score, registry
+from fedcap.detection.look import Look
 from fedcap.detection.spread import deviations, evidence
 from fedcap.state import Tensors
 
@@ -29,6 +30,8 @@ USUAL = 4.0
 @dataclass(frozen=True)
 class Direction(Detector):
     """How much more a client's update goes against the others' than theirs do."""
+
+    revision: ClassVar[int] = 2
 
     limit: Annotated[float, Field(gt=0)] = 6.0
     """The largest deviation that is believed in a round."""

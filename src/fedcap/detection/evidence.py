@@ -25,7 +25,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.detection.base import Look, Policy, Reason, Score, policies, recall, remember
+from fedcap.detection.base import Policy, Reason, Score, policies, recall, remember
+from fedcap.detection.look import Look
 from fedcap.state import Tensors, owned, under
 
 JUMP = math.log(3)

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcap.detection.base import Detector, Look, Policy, Reason, Score, Verdict, policies, registry
+from fedcap.detection.base import Detector, Policy, Reason, Score, Verdict, policies, registry
+from fedcap.detection.look import Look
 from fedcap.registry import InputError
 from fedcap.state import Tensors, owned, under
 

@@ -15,7 +15,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedcap.detection.base import Detector, Look, Score, registry
+from fedcap.detection.base import Detector, Score, registry
+from fedcap.detection.look import Look
 from fedcap.state import Tensors
 
 

@@ -33,7 +33,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.detection.base import Detector, Look, Score, recall, registry, remember
+from fedcap.detection.base import Detector, Score, recall, registry, remember
+from fedcap.detection.look import Look
 from fedcap.detection.spread import evidence, shortest_majority, weighted_median
 from fedcap.state import Tensors
 

@@ -12,7 +12,8 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fedcap.detection.base import Look, Policy, Reason, Score, policies, recall, remember
+from fedcap.detection.base import Policy, Reason, Score, policies, recall, remember
+from fedcap.detection.look import Look
 from fedcap.state import Tensors
 
 

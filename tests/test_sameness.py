@@ -1,0 +1,119 @@
+"""Who sent the same but for noise: evenness against NumPy, and who is and is not found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from detection_tools import look_of
+
+import fedcap
+from fedcap.detection import Look, sameness
+from fedcap.detection.sameness import noise_apart
+from fedcap.matrices import Rows, cosines
+
+NOISES = {
+    "normal": lambda generator, shape: torch.randn(shape, generator=generator),
+    "uniform": lambda generator, shape: torch.rand(shape, generator=generator) - 0.5,
+}
+
+
+def trained(count: int, width: int = 3000, seed: int = 0) -> torch.Tensor:
+    """Return rows that have something in common and differ as training does: much in few weights."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count + 1, width, generator=generator).pow(3)[1:] + torch.randn(
+        width, generator=generator
+    ).pow(3)
+
+
+def colluders(row: torch.Tensor, count: int, share: float, kind: str = "normal") -> torch.Tensor:
+    noise = NOISES[kind](torch.Generator().manual_seed(1), (count, len(row)))
+    return row + share * row.norm() * noise / noise.norm(dim=1, keepdim=True)
+
+
+def found(rows: torch.Tensor) -> np.ndarray:
+    return noise_apart(rows, cosines(Rows(rows), Rows(rows))).numpy()
+
+
+def groups(count: int, members: range) -> np.ndarray:
+    same = np.zeros((count, count), dtype=bool)
+    same[members.start : members.stop, members.start : members.stop] = True
+    return same & ~np.eye(count, dtype=bool)
+
+
+@pytest.mark.parametrize("kind", NOISES)
+@pytest.mark.parametrize("share", [0.01, 0.25, 0.73])
+def test_copies_with_noise_of_their_own_are_found_whatever_the_noise_and_however_much(share, kind):
+    honest = trained(14)
+    rows = torch.cat([honest, colluders(honest.mean(dim=0), 6, share, kind)])
+    np.testing.assert_array_equal(found(rows), groups(20, range(14, 20)))
+
+
+def test_honest_clients_are_not_noise_apart():
+    assert not found(trained(20)).any()
+
+
+def test_where_everybody_adds_noise_nobody_is_accused_of_it():
+    rows = trained(12)
+    noisy = rows + rows.norm(dim=1, keepdim=True) * torch.randn(rows.shape) / rows.shape[1] ** 0.5
+    assert not found(noisy).any()
+
+
+def test_noise_near_nobody_makes_nobody_its_equal():
+    honest = trained(14)
+    noise = 3 * torch.randn(6, honest.shape[1], generator=torch.Generator().manual_seed(2))
+    assert not found(torch.cat([honest, noise])).any()
+
+
+def test_a_row_that_is_no_number_hides_nobody():
+    honest = trained(14)
+    rows = torch.cat(
+        [honest, colluders(honest.mean(dim=0), 5, 0.25), torch.full((1, honest.shape[1]), torch.nan)]
+    )
+    np.testing.assert_array_equal(found(rows), groups(20, range(14, 19)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_few_rows_are_compared_without_an_error(count):
+    assert found(trained(count) if count else torch.empty(0, 50)).shape == (count, count)
+
+
+def test_evenness_is_the_sum_of_absolute_values_over_the_length():
+    differences = np.random.default_rng(0).normal(size=(4, 900)) ** 3
+    expected = np.abs(differences).sum(axis=1) / (30 * np.sqrt((differences**2).sum(axis=1)))
+    rows = torch.ones(4, 900, dtype=torch.float64)
+    np.testing.assert_allclose(sameness._evenness(torch.from_numpy(differences), rows).numpy(), expected)
+
+
+def test_evenness_of_normal_noise_is_the_root_of_two_over_pi():
+    noise = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 100_000)))
+    even = sameness._evenness(noise, torch.ones_like(noise))
+    assert float(even) == pytest.approx(np.sqrt(2 / np.pi), abs=0.005)
+
+
+def test_colluders_whose_models_are_the_same_share_one_vote_though_their_updates_differ():
+    """They were sent different models, and what they add brings them to one place."""
+    honest, reference = trained(14), torch.zeros(3000)
+    models = torch.cat([honest, colluders(honest.mean(dim=0), 6, 0.1)])
+    updates = models - trained(20, seed=5)
+    look = Look(1, torch.arange(20), updates, Rows(models, reference), models, reference)
+    assert look.votes.tolist() == [1.0] * 14 + [pytest.approx(1 / 6)] * 6
+    assert look_of(updates).votes.tolist() == [1.0] * 20
+
+
+def test_wide_rows_are_compared_in_some_columns_that_depend_on_what_was_sent():
+    honest = trained(8, width=20_000)
+    rows = torch.cat([honest, colluders(honest.mean(dim=0), 3, 0.25)])
+    look = look_of(rows)
+    assert look.votes.tolist() == [1.0] * 8 + [pytest.approx(1 / 3)] * 3
+    columns, again = look._some_columns(), look_of(rows.clone())._some_columns()
+    assert len(columns) == 4096
+    assert torch.equal(columns, again)
+    assert not torch.equal(columns, look_of(2 * rows)._some_columns())
+
+
+def test_noisy_colluders_are_removed_and_no_honest_client_is():
+    result = fedcap.Experiment(
+        dataset="digits", method={"name": "fedcap", "preset": "hardened"}, attack="noisy", rounds=4, workers=1
+    ).run()
+    assert (result.fnr, result.fpr) == (0, 0)
