@@ -51,10 +51,9 @@ ASKED = """## What was asked, and what came out
 Sign flippers go no further than others for their first four rounds or so, and no test of lengths can tell
 them by then. After that they go further and further, and the paper's limit, which was set for this data set,
 finds most of them in the sixth round. What is asked of the hardened method is to be as quick on average,
-without a limit that was set for the data. There is a price to mixing that attackers cannot bend: a flipper
-whose model is mixed from honest clients' is not drawn away by its own kind, goes hardly further than honest
-clients once went, and may stay. On CIFAR-10 one of six does, with hardly a share in anybody's model; accuracy
-there is not what was asked for ([RESULTS.md](RESULTS.md#fedcap-hardened-beside-the-papers-preset))."""
+without a limit that was set for the data. A flipper whose model is mixed from honest clients' is not drawn
+away by its own kind and goes hardly further than honest clients once went: such a one is found by not
+stopping when most have. CIFAR-10 is in [RESULTS.md](RESULTS.md#fedcap-hardened-beside-the-papers-preset)."""
 
 DETECTION = """## Detectors and attacks
 
@@ -76,8 +75,8 @@ TRAINED = """## Attackers who train against it
 The attacks above reckon with rows. Those of `examples/own_attack.py` have samples of their own and the
 network too: they crowd into one group of honest clients who are alike, where they are then the majority, and
 look for the harm that the group's own training undoes least. What they send is as long and as different as
-what honest clients send, so there is nothing to tell them by; a client knows only what its own samples say of
-the models it gets, and few samples do not say much. Made by
+what honest clients send, their noise too is shaped like training, so there is nothing to tell them by; a
+client knows only what its own samples say of the models it gets, and few samples do not say much. Made by
 `fedcap compare own_attack.toml` in `examples`."""
 
 HONEST = """## Among honest clients only
