@@ -209,6 +209,28 @@ def test_equal_and_odd_rows_are_accused_in_the_second_round():
     assert collusion_over(odd) == [set(), set(range(14, 20))]
 
 
+def test_what_was_odd_is_half_forgotten_in_each_ordinary_round():
+    alone = [crowd(14, seed=s) for s in range(9)]
+    odd = [with_attackers(rows[1:], -3 * rows.mean(dim=0), 2) for rows in alone]  # the last two are one
+    values, memory = [], Collusion().start()
+    for rows in (odd[0], *(crowd(15, seed=s) for s in range(1, 8))):
+        _, memory = Collusion().score(look_of(rows), memory)
+        values.append(memory["before.values"][13:].clone())
+        ordinary = oddity(look_of(rows))[13:]
+        if len(values) > 1:
+            expected = np.minimum(values[-2].numpy(), (values[-2] + ordinary).numpy() / 2)
+            np.testing.assert_allclose(values[-1].numpy(), expected, rtol=1e-6)
+    assert float(values[0].min()) > 10
+    assert float(values[-1].max()) < 5
+    [score], _ = Collusion().score(look_of(odd[8]), memory)
+    assert not score.accused.any()  # one odd round long ago is no second one
+
+
+def test_colluders_who_pause_for_a_round_are_accused_in_their_second_one():
+    odd = [with_attackers(crowd(14, seed=s), -3 * crowd(14, seed=s).mean(dim=0), 6) for s in range(2)]
+    assert collusion_over([odd[0], crowd(20, seed=5), odd[1]]) == [set(), set(), set(range(14, 20))]
+
+
 def test_the_owner_of_an_ordinary_row_cannot_be_framed_by_copies():
     copied = [with_attackers(crowd(14, seed=s), crowd(14, seed=s)[4], 6) for s in range(6)]
     assert not set.union(*collusion_over(copied))

@@ -162,6 +162,14 @@ def test_who_goes_further_than_most_ever_did_when_most_have_settled_is_removed_i
     assert all(round >= 5 for round in gone.values())
 
 
+def test_no_single_round_says_much_against_who_has_not_stopped():
+    memory: Tensors = {}
+    for rows in unsettled(1.9):
+        [score], memory = RobustNorm().score(look_of(rows), memory)
+    assert score.evidence is not None
+    assert 1.6 <= float(score.evidence[9]) < 2  # 0.8 times two units, or what its length alone says
+
+
 def test_going_far_once_among_those_who_have_settled_removes_nobody():
     judge = make_judge(["robust-norm"], "evidence")
     assert judge is not None

@@ -43,7 +43,7 @@ def groups(count: int, members: range) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", NOISES)
 @pytest.mark.parametrize("share", [0.01, 0.25, 0.73])
-def test_copies_with_noise_of_their_own_are_found_whatever_the_noise_and_however_much(share, kind):
+def test_copies_with_even_noise_of_their_own_are_found_however_much(share, kind):
     honest = trained(14)
     rows = torch.cat([honest, colluders(honest.mean(dim=0), 6, share, kind)])
     np.testing.assert_array_equal(found(rows), groups(20, range(14, 20)))
@@ -54,9 +54,37 @@ def test_honest_clients_are_not_noise_apart():
 
 
 def test_where_everybody_adds_noise_nobody_is_accused_of_it():
-    rows = trained(12)
-    noisy = rows + rows.norm(dim=1, keepdim=True) * torch.randn(rows.shape) / rows.shape[1] ** 0.5
+    generator = torch.Generator().manual_seed(3)
+    alike = trained(12) + 2 * torch.randn(3000, generator=generator).pow(3)
+    noisy = colluders(torch.zeros(3000), 12, 0.0) + alike
+    noisy = (
+        noisy + 0.8 * alike.norm(dim=1, keepdim=True) * torch.randn(12, 3000, generator=generator) / 3000**0.5
+    )
+    near = cosines(Rows(noisy), Rows(noisy)).fill_diagonal_(0).max(dim=1).values
+    assert float(near.min()) > sameness.SHARED  # it is not for want of likeness
+    assert float(sameness._evenness(noisy - noisy.roll(1, dims=0), noisy).median()) > 0.7
     assert not found(noisy).any()
+
+
+def test_an_honest_client_with_noise_has_nobody_for_its_equal():
+    """Its nearest is ordinary, and differs from it by noise, but is nearer to others."""
+    rows = trained(12, seed=4)
+    kin = rows[0] + 0.2 * trained(3, seed=5)
+    noisy = colluders(rows[0], 1, 0.6)
+    assert not found(torch.cat([rows[1:], kin, noisy])).any()
+
+
+@pytest.mark.parametrize("width", [15, 100, 499])
+def test_narrow_rows_are_not_judged(width):
+    honest = trained(14, width=width)
+    assert not found(torch.cat([honest, colluders(honest.mean(dim=0), 6, 0.25)])).any()
+
+
+def test_rows_that_differ_by_rounding_are_the_same():
+    honest = trained(14)
+    row = honest.mean(dim=0)
+    rounded = torch.stack([row * (1 + 1e-7 * k) for k in range(6)])
+    np.testing.assert_array_equal(found(torch.cat([honest, rounded])), groups(20, range(14, 20)))
 
 
 def test_noise_near_nobody_makes_nobody_its_equal():

@@ -12,7 +12,9 @@ from the mean direction of the others, more even over the weights, or has more o
 in this round and in the last in which a client sent the same as another; the smaller of the two counts, and
 only if the other was the same before too. A copy of an ordinary row is ordinary, so its owner is not framed
 by it: honest clients may be much shorter than the others, or turned away from them, and neither counts here.
-Published attacks that send one vector M times (LIE, Min-Max, Min-Sum, IPM) are not ordinary.
+An honest row may be odd now and then, and copiers may wait for that; so what was odd is half forgotten in
+each round in which a client sends something ordinary that nobody else sends. Published attacks that send one
+vector M times (LIE, Min-Max, Min-Sum, IPM) are not ordinary.
 """
 
 from __future__ import annotations
@@ -58,8 +60,7 @@ class Collusion(Detector):
         again = _equal_to(look, partner)
         times = torch.where(again, recall(rounds, look.ids) + 1, 1)
         last = recall(before, look.ids)
-        copied = look.votes < 1
-        now = torch.where(copied, oddity(look), last) if bool(copied.any()) else last
+        now = _odd(look, last)
         value = torch.where(again, now.minimum(last), 0.0)
         proven = (value > self.limit) & (times <= TRIAL)
         against = torch.where(proven, PROOF, evidence(value, USUAL))
@@ -96,6 +97,15 @@ def _partners(look: Look, before: Tensor) -> Tensor:
     others = look.equal & ~torch.eye(len(look), dtype=torch.bool)
     first = look.ids[others.int().argmax(dim=1)]
     return torch.where(others.any(dim=1), first.double(), before)
+
+
+def _odd(look: Look, last: Tensor) -> Tensor:
+    """Return how odd each row is that others sent too, and of other clients what is left of before, N."""
+    copied = look.votes < 1
+    if not bool((copied | (last > 0)).any()):
+        return last
+    odd = oddity(look)
+    return torch.where(copied, odd, last.minimum((last + odd) / 2))
 
 
 def oddity(look: Look) -> Tensor:

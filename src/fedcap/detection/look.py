@@ -107,13 +107,13 @@ class Look:
 
     @property
     def _seed(self) -> int:
-        """A number that nobody could foresee who sent its update before it saw everybody's."""
-        few = self.updates[:, :UNFORESEEN].contiguous().cpu()
+        """A number that depends on everybody's update, so that no sender can foresee it."""
+        few = self.updates[:, :UNFORESEEN].float().contiguous().cpu()
         return zlib.crc32(few.numpy().tobytes())
 
     @cached_property
     def equal(self) -> Tensor:
-        """Which pairs sent the same, or the same but for noise, N×N flags; everybody is its own equal."""
+        """Which pairs sent the same but for noise, or came to the same model so; all are their own equals."""
         same = (self.agreement > EQUAL) | torch.eye(len(self), dtype=torch.bool)
         columns = self._some_columns()
         same |= noise_apart(self.updates[:, columns], self.agreement)
@@ -125,5 +125,5 @@ class Look:
 
     @cached_property
     def votes(self) -> Tensor:
-        """How much each client counts, N: those who sent the same share one vote, so copies gain nothing."""
+        """How much each client counts, N: equals share one vote, so copies gain nothing."""
         return 1 / self.equal.sum(dim=1).double()

@@ -44,7 +44,7 @@ USUAL = 3.5
 BEYOND = 2.0
 """So far out few honest clients ever were."""
 STILL = 2.0
-"""So many units at most count in a round against who has not stopped: it takes at least five rounds."""
+"""So many units at most count in a round against who has not stopped: one round alone removes nobody."""
 MOST = math.log(3)
 """How much further more samples may take anybody: counts are claims."""
 

@@ -39,9 +39,9 @@ def mixing_weights(
     known; then, and for newcomers, likeness stands for them. A newcomer was sent the reference and asks with
     the update that it made of it, so likeness is what it gains.
 
-    What those lose by whom a client gains little, others take over, but only those who are like it too: up to
-    `TIMES` their share by likeness alone. A client who has learnt what there is to learn gains by nobody, and
-    would else be mixed from strangers. The rest is the client's own.
+    A softmax gives to others what one contributor loses. No contributor gets more than `TIMES` its share by
+    likeness alone, and what is left stays with the client, or for a newcomer with the reference: a client who
+    has learnt what there is to learn gains by nobody, and would else be mixed from strangers.
     """
     known = (own >= 0).to(similarities.device)[:, None]
     gained = torch.where(known, gains[own].to(similarities), similarities) if len(gains) else similarities
