@@ -101,11 +101,15 @@ def test_a_request_for_a_first_model_is_honest(name: str):
     assert torch.equal(attacks.make(name).strike(view).rows, view.updates)
 
 
+@pytest.mark.parametrize("shaped", [False, True])
 @pytest.mark.parametrize("share", [0.25, 0.73])
-def test_noise_takes_colluders_apart_as_computed(share: float):
+def test_noise_takes_colluders_apart_as_computed(share: float, shaped: bool):
     view = seen(columns=40_000)
     plain = attacks.make("min-max").strike(view).rows[5:].numpy()
-    rows = attacks.make("noisy", attack="min-max", share=share).strike(view).rows[5:].numpy()
+    noisy = attacks.make("noisy", attack="min-max", share=share, shaped=shaped)
+    rows = noisy.strike(view).rows[5:].numpy()
+    along = np.corrcoef(np.abs(rows[0] - plain[0]), np.abs(plain[0]))[0, 1]
+    assert along > 0.2 if shaped else abs(along) < 0.05
     assert cosine(rows[0], rows[1]) == pytest.approx(1 / (1 + share**2), abs=0.02)
     assert np.linalg.norm(rows[0]) == pytest.approx(
         np.linalg.norm(plain[0]) * (1 + share**2) ** 0.5, rel=0.02

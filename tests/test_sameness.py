@@ -56,10 +56,8 @@ def test_honest_clients_are_not_noise_apart():
 def test_where_everybody_adds_noise_nobody_is_accused_of_it():
     generator = torch.Generator().manual_seed(3)
     alike = trained(12) + 2 * torch.randn(3000, generator=generator).pow(3)
-    noisy = colluders(torch.zeros(3000), 12, 0.0) + alike
-    noisy = (
-        noisy + 0.8 * alike.norm(dim=1, keepdim=True) * torch.randn(12, 3000, generator=generator) / 3000**0.5
-    )
+    noise = torch.randn(12, 3000, generator=generator) / 3000**0.5
+    noisy = alike + 0.8 * alike.norm(dim=1, keepdim=True) * noise
     near = cosines(Rows(noisy), Rows(noisy)).fill_diagonal_(0).max(dim=1).values
     assert float(near.min()) > sameness.SHARED  # it is not for want of likeness
     assert float(sameness._evenness(noisy - noisy.roll(1, dims=0), noisy).median()) > 0.7
