@@ -60,7 +60,7 @@ def test_where_everybody_adds_noise_nobody_is_accused_of_it():
     noisy = alike + 0.8 * alike.norm(dim=1, keepdim=True) * noise
     near = cosines(Rows(noisy), Rows(noisy)).fill_diagonal_(0).max(dim=1).values
     assert float(near.min()) > sameness.SHARED  # it is not for want of likeness
-    assert float(sameness._evenness(noisy - noisy.roll(1, dims=0), noisy).median()) > 0.7
+    assert float(np.median(evenness((noisy - noisy.roll(1, dims=0)).numpy()))) > 0.7
     assert not found(noisy).any()
 
 
@@ -104,17 +104,22 @@ def test_few_rows_are_compared_without_an_error(count):
     assert found(trained(count) if count else torch.empty(0, 50)).shape == (count, count)
 
 
+def evenness(differences: np.ndarray) -> np.ndarray:
+    """What is found between rows that have these differences."""
+    rows = torch.from_numpy(np.concatenate([differences + 7.0, np.full_like(differences, 7.0)]))
+    first = torch.arange(len(differences))
+    return sameness._evenness(rows, first, first + len(differences)).numpy()
+
+
 def test_evenness_is_the_sum_of_absolute_values_over_the_length():
-    differences = np.random.default_rng(0).normal(size=(4, 900)) ** 3
+    differences = np.random.default_rng(0).normal(size=(70, 900)) ** 3
     expected = np.abs(differences).sum(axis=1) / (30 * np.sqrt((differences**2).sum(axis=1)))
-    rows = torch.ones(4, 900, dtype=torch.float64)
-    np.testing.assert_allclose(sameness._evenness(torch.from_numpy(differences), rows).numpy(), expected)
+    np.testing.assert_allclose(evenness(differences), expected)
 
 
 def test_evenness_of_normal_noise_is_the_root_of_two_over_pi():
-    noise = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 100_000)))
-    even = sameness._evenness(noise, torch.ones_like(noise))
-    assert float(even) == pytest.approx(np.sqrt(2 / np.pi), abs=0.005)
+    noise = np.random.default_rng(0).normal(size=(1, 100_000))
+    assert float(evenness(noise)[0]) == pytest.approx(np.sqrt(2 / np.pi), abs=0.005)
 
 
 def test_colluders_whose_models_are_the_same_share_one_vote_though_their_updates_differ():
@@ -125,6 +130,15 @@ def test_colluders_whose_models_are_the_same_share_one_vote_though_their_updates
     look = Look(1, torch.arange(20), updates, Rows(models, reference), models, reference)
     assert look.votes.tolist() == [1.0] * 14 + [pytest.approx(1 / 6)] * 6
     assert look_of(updates).votes.tolist() == [1.0] * 20
+
+
+@pytest.mark.parametrize("origins", [(3000,), (20, 3000)])
+def test_chosen_columns_are_seen_from_the_origin(origins):
+    rows, origin, chosen = trained(20), trained(20, seed=9)[:1], torch.tensor([5, 17, 2000])
+    origin = origin[0] if len(origins) == 1 else origin * torch.arange(20.0)[:, None]
+    expected = (rows - origin)[:, chosen]
+    torch.testing.assert_close(Rows(rows, origin).columns(chosen), expected)
+    assert torch.equal(Rows(rows).columns(chosen), rows[:, chosen])
 
 
 def test_wide_rows_are_compared_in_some_columns_that_depend_on_what_was_sent():

@@ -27,7 +27,7 @@ STRIPE = 256
 """Rows per stripe when rows are compared with each other: a stripe with itself and the rows after it."""
 
 FEW_ROWS = 32
-"""Rows that are folded at a time."""
+"""Rows that are folded, or compared with one other each, at a time."""
 
 
 def to_tensor(values: Values) -> Tensor:
@@ -101,6 +101,11 @@ class Rows:
             return part
         into = None if room is None else room[:, : part.shape[1]]
         return torch.sub(part, self.origin[..., columns], out=into)
+
+    def columns(self, chosen: Tensor) -> Tensor:
+        """Return the chosen columns of the rows, in the order in which they are named."""
+        part = self.matrix.index_select(1, chosen)
+        return part if self.origin is None else part.sub_(self.origin[..., chosen])
 
     def norms(self) -> Tensor:
         """Return the length of each row, N, in double precision."""

@@ -103,7 +103,7 @@ class Look:
         if width <= SOME:
             return torch.arange(width, device=self.updates.device)
         drawn = torch.randint(0, width, (SOME,), generator=torch.Generator().manual_seed(self._seed))
-        return drawn.to(self.updates.device)
+        return drawn.sort().values.to(self.updates.device)
 
     @property
     def _seed(self) -> int:
@@ -116,12 +116,10 @@ class Look:
         """Which pairs sent the same but for noise, or came to the same model so; all are their own equals."""
         same = (self.agreement > EQUAL) | torch.eye(len(self), dtype=torch.bool)
         columns = self._some_columns()
-        same |= noise_apart(self.updates[:, columns], self.agreement)
+        same |= noise_apart(self.updates.index_select(1, columns), self.agreement)
         if self.recovered is None:
             return same
-        origin = self.calibrated.origin
-        calibrated = self.calibrated.matrix[:, columns] - (0 if origin is None else origin[..., columns])
-        return same | noise_apart(calibrated, self.likeness)
+        return same | noise_apart(self.calibrated.columns(columns), self.likeness)
 
     @cached_property
     def votes(self) -> Tensor:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedcap.matrices import FEW_ROWS
+
 SHARED = 0.5
 """Rows at a smaller cosine have less in common than not, whatever their difference looks like."""
 NOISE = 0.775
@@ -37,22 +39,39 @@ def noise_apart(rows: Tensor, cosines: Tensor) -> Tensor:
     apart = torch.zeros(len(rows), len(rows), dtype=torch.bool)
     if len(rows) < 2 or rows.shape[1] < FEWEST:
         return apart
-    rows, cosines = rows.double(), cosines.nan_to_num(-1.0).fill_diagonal_(-1.0)
-    nearest = cosines.argmax(dim=1).to(rows.device)
-    even = _evenness(rows - rows[nearest], rows)
-    others = [_evenness(rows - rows.roll(step, dims=0), rows) for step in (1, len(rows) // 3, len(rows) // 2)]
+    cosines = cosines.nan_to_num(-1.0).fill_diagonal_(-1.0)
+    everybody = torch.arange(len(rows))
+    even = _evenness(rows, everybody, cosines.argmax(dim=1))
+    others = [
+        _evenness(rows, everybody, everybody.roll(step)) for step in (1, len(rows) // 3, len(rows) // 2)
+    ]
     least = torch.stack([even, *others]).nan_to_num(1.0).min(dim=0).values
     limit = max(NOISE, float(least.median()) + MORE)
-    few = (even > limit).cpu().nonzero().flatten()
-    some = rows[few.to(rows.device)]
-    for row, k in zip(some, few.tolist(), strict=True):
-        noise = (_evenness(some - row, row[None]) > limit).cpu()
+    few = (even > limit).nonzero().flatten()
+    for k in few.tolist():
+        noise = _evenness(rows, few, torch.full_like(few, k)) > limit
         apart[k, few] = noise & (cosines[k, few] > SHARED)
     return apart | apart.T
 
 
-def _evenness(differences: Tensor, rows: Tensor) -> Tensor:
-    """Return how even differences are, a number each; those that come of rounding are as even as can be."""
-    absolute, length = differences.abs().sum(dim=1), differences.square().sum(dim=1).sqrt()
-    rounded = length < ROUNDING * rows.square().sum(dim=1).sqrt()
-    return torch.where(rounded, 1.0, absolute / (length * differences.shape[1] ** 0.5))
+def _evenness(rows: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Return how even the differences between rows are, one of `left` and one of `right` each.
+
+    Those that come of rounding are as even as can be. A few rows are taken at a time: new memory for all of
+    them would take longer than the rest.
+    """
+    found = []
+    for start in range(0, len(left), FEW_ROWS):
+        few = slice(start, start + FEW_ROWS)
+        here = rows[left[few].to(rows.device)]
+        length = _norms(here, 2)
+        here -= rows[right[few].to(rows.device)]
+        short = _norms(here, 2)
+        even = _norms(here, 1) / (short * rows.shape[1] ** 0.5)
+        found.append(torch.where(short < ROUNDING * length, 1.0, even))
+    return torch.cat(found).cpu()
+
+
+def _norms(rows: Tensor, order: int) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, order, dim=1)
+    return norms
