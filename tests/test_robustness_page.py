@@ -57,6 +57,15 @@ def test_the_finding_has_the_figures_of_both_presets(found: Found) -> None:
     assert "the hardened one removes 0 % of the honest clients and 50 % of the attackers" in page
 
 
+def test_what_was_asked_and_not_reached_stands_at_the_top(found: Found) -> None:
+    head, _, _ = robustness_page(found).partition("## What was asked")
+    assert "FNR 0 and FPR 0" not in head
+    late = runs("hardened", "ipm", 96.5, clients(100.0, 90.0, 0.0), fpr=0.0, fnr=0.0, rounds_to_removal=4.0)
+    head, _, _ = robustness_page([*found, *late]).partition("## What was asked")
+    assert "**Not reached on digits**: FNR 0 and FPR 0 under lie, ipm, within 3 rounds." in head
+    assert "ipm (FNR 0, FPR 0.0, 4.0 rounds)" in head
+
+
 def test_what_gets_through_is_told_with_its_cost(found: Found) -> None:
     left = robustness_page(found).partition("## What still gets through")[2]
     row = next(line for line in left.splitlines() if line.startswith("| cuckoo, longest"))
@@ -138,9 +147,13 @@ def test_what_was_asked_stands_beside_what_came_out(found: Found) -> None:
             "yes",
             "0 in 2 runs",
         ],
-        ["under them, accuracy within 3 points of no attack", "no", "cuckoo, longest (-4.0)"],
         [
-            "under them, no honest client more than 3 points below its own Local accuracy, over seeds",
+            "under attackers who know it, accuracy within 3 points of no attack",
+            "no",
+            "cuckoo, longest (-4.0)",
+        ],
+        [
+            "under attackers who know it, no honest client over 3 points below its own Local, over seeds",
             "yes",
             "-1.0 at the lowest, under cuckoo, longest",
         ],

@@ -93,14 +93,16 @@ def _honest_removed(panel: Panel, attack: str) -> list[int]:
 def _near_no_attack(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
     lost = {attack: harm(panel, HARDENED, attack).lost for attack in attacks}
     found = {attack: -points for attack, points in lost.items() if points is not None}
-    asked = f"under them, accuracy within {NEAR:g} points of no attack"
+    asked = f"under attackers who know it, accuracy within {NEAR:g} points of no attack"
     return _row(asked, *_beyond(found, NEAR)) if found else None
 
 
 def _above_local(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
     gaps = {attack: harm(panel, HARDENED, attack).worst_client for attack in [NO_ATTACK, *attacks]}
     found = {attack: gap for attack, gap in gaps.items() if gap is not None}
-    asked = f"under them, no honest client more than {NEAR:g} points below its own Local accuracy, over seeds"
+    asked = (
+        f"under attackers who know it, no honest client over {NEAR:g} points below its own Local, over seeds"
+    )
     return _row(asked, *_beyond(found, NEAR)) if found else None
 
 

@@ -35,7 +35,7 @@ attacker who knows that lies down beside one honest client: most of what it send
 and the rest is harm. It is mixed into its victim's model, its victim's friends are pulled along, and
 *they* cross the limit.
 
-{finding}{broken}
+{finding}{broken}{missed}
 
 The preset `hardened` (`--set method.preset=hardened`) is made against such attackers;
 `fedcap list fedcap` says what it does. Most figures are of {runs}, on the embedded `digits` unless a
@@ -104,7 +104,10 @@ def robustness_page(
     """
     panel, *elsewhere = Comparison.of(found).panels
     head = HEAD.format(
-        finding=_finding(panel), broken=BROKEN if trained else "", runs=plural(len(found), "run")
+        finding=_finding(panel),
+        broken=BROKEN if trained else "",
+        missed="".join(f"\n\n{said}" for said in _missed([panel, *elsewhere])),
+        runs=plural(len(found), "run"),
     )
     pictures = [f"![ROC, {name}](figures/roc-{name}.png)" for name in roc_curves(found)]
     parts = [
@@ -126,6 +129,16 @@ def robustness_page(
         *([EVERYBODY, accuracy_table(_knowing(everybody)).markdown()] if everybody else []),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _missed(panels: Sequence[Panel]) -> list[str]:
+    """Say what was asked of the hardened method and not reached, a paragraph each."""
+    return [
+        f"**Not reached on {panel.title}**: {asked}. It is not so under: {where}."
+        for panel in panels
+        for asked, reached, where in asked_table(panel).cells()
+        if reached == "no"
+    ]
 
 
 def _elsewhere(panel: Panel) -> list[str]:
