@@ -105,7 +105,7 @@ class Look:
         drawn = torch.randint(0, width, (SOME,), generator=torch.Generator().manual_seed(self._seed))
         return drawn.sort().values.to(self.updates.device)
 
-    @property
+    @cached_property
     def _seed(self) -> int:
         """A number that depends on everybody's update, so that no sender can foresee it."""
         few = self.updates[:, :UNFORESEEN].float().contiguous().cpu()

@@ -37,13 +37,17 @@ def _accuracy(label: str, of: Callable[[Outcome], float | None]) -> Measure:
     return Measure(label, of, is_accuracy=True)
 
 
+def _after(rounds: int) -> Measure:
+    return _accuracy(f"accuracy after {rounds} rounds, %", lambda run: run.curve.after(rounds))
+
+
 MEASURES: Mapping[str, Measure] = {
     "tacc": _accuracy("accuracy, %", lambda run: run.tacc),
     "tacc_shared": _accuracy("accuracy of the shared model, %", lambda run: run.tacc_shared),
     "tacc_personal": _accuracy("accuracy of the personal models, %", lambda run: run.tacc_personal),
-    "tacc_after_12": _accuracy("accuracy after 12 rounds, %", lambda run: run.curve.after(12)),
-    "tacc_after_14": _accuracy("accuracy after 14 rounds, %", lambda run: run.curve.after(14)),
-    "tacc_after_25": _accuracy("accuracy after 25 rounds, %", lambda run: run.curve.after(25)),
+    "tacc_after_12": _after(12),
+    "tacc_after_14": _after(14),
+    "tacc_after_25": _after(25),
     "dacc": Measure("clients rightly judged, %", lambda run: run.dacc, within=0.05),
     "fpr": Measure("honest clients removed, %", lambda run: run.fpr, within=0.05),
     "fnr": Measure("attackers not removed, %", lambda run: run.fnr, within=0.05),
