@@ -14,14 +14,18 @@ import torch
 
 from benchmarks.plain import plain_clients, plain_network
 from benchmarks.work import WORK, Work
+from fedcap.products import fast_products
 
 
 def installed() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("flwr", "ray"))
 
 
-def seconds(work: Work, method: str, rounds: int) -> float | None:
-    """Return the seconds of Flower's best round, after one to warm up; nothing if it is not installed."""
+def seconds(work: Work, method: str, rounds: int, our_products: bool = False) -> float | None:
+    """Return the seconds of Flower's best round, after one to warm up; nothing if it is not installed.
+
+    With `our_products`, its clients multiply matrices with the library that fedcap chooses.
+    """
     if not installed():
         return None
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -45,9 +49,10 @@ def seconds(work: Work, method: str, rounds: int) -> float | None:
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         if "personal" in context.state:
             client.personal.load_state_dict(context.state["personal"].to_torch_state_dict())
-        client.test_accuracy(model)
-        client.fit(model, None if method == "fedavg" else 0.1)
-        client.test_accuracy(model if method == "fedavg" else client.personal)
+        with fast_products(None if our_products else "mkl"):
+            client.test_accuracy(model)
+            client.fit(model, None if method == "fedavg" else 0.1)
+            client.test_accuracy(model if method == "fedavg" else client.personal)
         if method != "fedavg":
             context.state["personal"] = ArrayRecord(client.personal.state_dict())
         return Message(content=RecordDict({"arrays": ArrayRecord(model.state_dict())}), reply_to=message)

@@ -2,7 +2,7 @@
 
 Everybody's best round of five counts, after one to warm up; ours and the plain loop's take turns. Ours and
 Flower's run one worker process with one thread on each core; the plain loop has all threads, as torch
-takes them.
+takes them. Rivals are measured as users run them, and once more with the matrix products that ours has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from contextlib import contextmanager
 import fedcap
 from benchmarks import flower, report
 from benchmarks.plain import fedavg_round, fedcap_round, plain_clients, plain_network
-from benchmarks.work import ALL_THREADS, WORK, Work, matmul_peak, threads
+from benchmarks.work import ALL_THREADS, WORK, Work, matmul_peak, product_seconds, threads
+from fedcap.products import chosen_products, fast_products
 from fedcap.simulation import Simulation
 from fedcap.training import Learner, Network, available_cores, make_crew
 
@@ -56,6 +57,16 @@ def plain(work: Work, method: str) -> Round:
     return lambda: fedcap_round(model, received, clients, alpha=10, phi=0.3)
 
 
+def with_our_products(play: Round) -> Round:
+    """Return a rival's round with the matrix products that ours has."""
+
+    def played() -> object:
+        with fast_products():
+            return play()
+
+    return played
+
+
 def in_turns(*rounds: tuple[Round, int]) -> list[float]:
     """Return the seconds of each one's best round, given the rounds and with how many threads to play them.
 
@@ -65,8 +76,12 @@ def in_turns(*rounds: tuple[Round, int]) -> list[float]:
     return [min(times) for times in zip(*taken, strict=True)]
 
 
-def share_of_peak(work: Work) -> float:
-    """Return the share of one core's matrix-product peak that a lean training step reaches, in percent."""
+def shares_of_peak(work: Work) -> tuple[float, float]:
+    """Return how close a training step comes to two limits of one core, in percent.
+
+    The first limit is the speed of a large square matrix product; the second is the time of this network's
+    own products alone, each by the faster library.
+    """
     x, y = (part[:10] for part in work.data)
     network = Network(work.build())
     learner = Learner(network, network.weights.clone())
@@ -80,7 +95,8 @@ def share_of_peak(work: Work) -> float:
                 learner.step(x, y, 0.01)
                 steps.append(time.perf_counter() - began)
             shares.append(100 * work.flops() * len(y) / min(steps) / peak)
-    return sorted(shares)[len(shares) // 2]
+        own = sum(product_seconds(*product, seconds=0.2) for product in work.products(len(y)))
+    return sorted(shares)[len(shares) // 2], 100 * own / min(steps)
 
 
 def _seconds(play: Round, count: int) -> float:
@@ -94,12 +110,15 @@ def main() -> None:
     cores = available_cores()
     rows = []
     for work in WORK:
-        peak = share_of_peak(work)
+        peak, own = shares_of_peak(work)
         for method in METHODS:
             with ours(work, method) as round_of_ours:
-                mine, slow = in_turns((round_of_ours, 1), (plain(work, method), ALL_THREADS))
+                loop = plain(work, method)
+                mine, slow, same = in_turns(
+                    (round_of_ours, 1), (loop, ALL_THREADS), (with_our_products(loop), ALL_THREADS)
+                )
             if "under" not in method:
-                rival = flower.seconds(work, method, TURNS)
+                rival, equal = (flower.seconds(work, method, TURNS, equal) for equal in (False, True))
             rows.append(
                 {
                     "network": work.name,
@@ -110,9 +129,15 @@ def main() -> None:
                     "times the plain loop": slow / mine,
                     "Flower's simulation": None if rival is None else 60 / rival,
                     "times Flower": None if rival is None else rival / mine,
+                    "times the plain loop with our products": same / mine,
+                    "times Flower with our products": None if equal is None else equal / mine,
                     "share of a core's peak, %": peak,
+                    "of its own products' speed, %": own,
                 }
             )
             report.progress(rows[-1])
-    used = f"fedcap and Flower one in each of {cores} worker processes, the plain loop {ALL_THREADS}"
+    used = (
+        f"fedcap and Flower one in each of {cores} worker processes, the plain loop {ALL_THREADS};"
+        f" our matrix products by {chosen_products()}"
+    )
     report.write("rounds", "Rounds a minute", rows, used)

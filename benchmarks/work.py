@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from fedcap import models
+from fedcap.products import chosen_products, fast_products
 
 ALL_THREADS = torch.get_num_threads()
 """What torch takes unless it is told otherwise."""
@@ -77,26 +78,32 @@ class Work:
         """Return a fresh network."""
         return models.builder(self.model, self.shape, self.classes)()
 
-    def flops(self) -> float:
-        """Return the floating-point operations of one training step on one sample.
+    def products(self, batch: int = 1) -> list[tuple[int, int, int]]:
+        """Return the matrix products of one training step, as rows × inner × columns.
 
         Forward, backward to weights and backward to inputs each take a layer's products once; the first
         layer needs no gradient of its inputs.
         """
-        found: list[float] = []
+        found: list[tuple[int, int, int]] = []
         module = self.build()
 
         def count(layer: nn.Module, _: object, output: Tensor) -> None:
             weight = layer.weight
             assert isinstance(weight, Tensor)
-            found.append(2.0 * weight[0].numel() * output[0].numel())
+            rows, inner, columns = output.numel() // len(weight), weight[0].numel(), len(weight)
+            gradients = [(columns, rows, inner), (rows, columns, inner)]
+            found.extend([(rows, inner, columns), *gradients[: 2 if found else 1]])
 
         for layer in module.modules():
             if isinstance(layer, nn.Conv2d | nn.Linear):
                 layer.register_forward_hook(count)
         with torch.no_grad():
-            module(torch.zeros(1, *self.shape))
-        return 3 * sum(found) - found[0]
+            module(torch.zeros(batch, *self.shape))
+        return found
+
+    def flops(self) -> float:
+        """Return the floating-point operations of one training step on one sample."""
+        return sum(2.0 * rows * inner * columns for rows, inner, columns in self.products())
 
 
 WORK = (
@@ -112,14 +119,22 @@ def peak_memory() -> float:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 2**20
 
 
-def matmul_peak(size: int = 1536, seconds: float = 1.5) -> float:
-    """Return the operations a second of a square matrix product, with the threads torch has now."""
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    a @ b
-    best = 0.0
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        began = time.perf_counter()
-        a @ b
-        best = max(best, 2 * size**3 / (time.perf_counter() - began))
+def product_seconds(rows: int, inner: int, columns: int, seconds: float = 0.5) -> float:
+    """Return the least time of a matrix product by MKL or oneDNN, with the threads torch has now."""
+    a, b = torch.randn(rows, inner), torch.randn(inner, columns)
+    out = torch.empty(rows, columns)
+    best = float("inf")
+    for products in ("mkl", chosen_products()):
+        with fast_products(products):
+            torch.mm(a, b, out=out)
+            end = time.perf_counter() + seconds / 2
+            while time.perf_counter() < end:
+                began = time.perf_counter()
+                torch.mm(a, b, out=out)
+                best = min(best, time.perf_counter() - began)
     return best
+
+
+def matmul_peak(size: int = 1536, seconds: float = 1.5) -> float:
+    """Return the operations a second of a square matrix product by the faster library."""
+    return 2 * size**3 / product_seconds(size, size, size, seconds)

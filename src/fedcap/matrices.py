@@ -14,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fedcap.products import fast_products
 from fedcap.registry import InputError
 
 Values = Tensor | ArrayLike
@@ -73,6 +74,7 @@ def finite_rows(matrix: Tensor) -> Tensor:
     return finite
 
 
+@fast_products()
 def weighted_mean(matrix: Tensor, weights: Tensor) -> Tensor:
     """Return the mean of the rows, D, by their weights, N, whose shares are taken in double precision."""
     shares = weights.to(matrix.device, torch.float64)
@@ -151,6 +153,7 @@ def _sums(matrix: Tensor, width: int, seed: int) -> Tensor:
     return sums
 
 
+@fast_products()
 def cosines(left: Rows, right: Rows, columns: slice | None = None) -> Tensor:
     """Return the cosine of every row of `left` with every row of `right`, L×R.
 

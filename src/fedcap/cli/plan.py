@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedcap.experiments.store import CellStore
     from fedcap.simulation import Experiment
 
+PRODUCTS = {"onednn": "oneDNN", "mkl": "MKL"}
 RUNS_SHOWN = 20
 """How many runs that would be played, and how many that failed, are listed."""
 
@@ -33,6 +34,7 @@ def print_plan(experiment: Experiment, as_json: bool) -> None:
 
 def _plan(experiment: Experiment) -> dict[str, Any]:
     """Load the data, build the network and the server, and return the run's size."""
+    from fedcap.products import chosen_products
     from fedcap.simulation import Simulation, make_crew
 
     with make_crew(1) as crew:
@@ -44,6 +46,7 @@ def _plan(experiment: Experiment) -> dict[str, Any]:
             "weights": simulation.layout.size,
             "train_samples": sum(map(len, simulation.data.train)),
             "test_samples": sum(map(len, simulation.data.test)),
+            "products": chosen_products(),
         }
 
 
@@ -57,7 +60,8 @@ def _lines(experiment: Experiment, plan: dict[str, Any]) -> list[str]:
         f" · seed {experiment.seed} · {plural(experiment.rounds, 'round')}",
         f"{plural(len(plan['clients']), 'client')}, {len(plan['malicious']) or 'none'} of them malicious;"
         f" {plan['train_samples']:,} training and {plural(plan['test_samples'], 'test sample')}",
-        f"model {experiment.model_name} of {plural(plan['weights'], 'weight')}",
+        f"model {experiment.model_name} of {plural(plan['weights'], 'weight')};"
+        f" matrix products by {PRODUCTS[plan['products']]}",
         "Every setting follows. This is a dry run: nothing was trained or written.",
     ]
 

@@ -17,6 +17,7 @@ import torch
 from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
 from fedcap.methods.server import Server
+from fedcap.products import chosen_products
 from fedcap.records import (
     CHECKPOINT,
     RESULT,
@@ -136,6 +137,7 @@ def _facts(plan: Plan, settings_digest: str) -> Provenance:
             "platform": platform.platform(),
         },
         threads=torch.get_num_threads(),
+        products=chosen_products(),
         seed=plan.seed,
         digest=plan.digest,
         data_hash="",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcap.matrices import NARROW, Rows, Values, column_blocks, cosines, to_floats, to_tensor, weighted_mean
+from fedcap.products import fast_products
 
 
 def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) -> Tensor:
@@ -60,6 +61,7 @@ def customization_weights(requests: Values, pool: Values, own: Values, alpha: fl
     return mixing_weights(similarities, to_tensor(own), alpha, phi)
 
 
+@fast_products()
 def customised_models(weights: Tensor, models: Tensor) -> Tensor:
     """Return the model made for each request, R×D: its weights times the recovered models (Eq. 3)."""
     mixed = models.new_empty(len(weights), models.shape[1])

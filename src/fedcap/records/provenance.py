@@ -48,6 +48,8 @@ class Provenance:
     """The hash of all that decides what happens in each round, however many rounds there are."""
     computes: int = 0
     """Which of fedcap's ways to compute was used: versions with another number give other results."""
+    products: str = ""
+    """Which library multiplied matrices: `onednn` or `mkl`; empty in runs of older versions."""
     code: Mapping[str, str] = field(default_factory=dict)
     """The hash of the file of each thing of the user's own, by `module:name`."""
     commit: str = ""

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from fedcap.files import write_aside
+from fedcap.products import chosen_products
 from fedcap.records import (
     CHECKPOINT,
     PROVENANCE,
@@ -153,6 +154,7 @@ def provenance(simulation: Simulation) -> Provenance:
         settings_digest=Settings.model_validate(settings).digest(),
         course=digest(each_round, *decides),
         computes=COMPUTES,
+        products=chosen_products(),
         code=code,
         commit=_commit(),
     )

@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fedcap.products import Products, chosen_products, fast_products
 from fedcap.randomness import derived_seed, seed_globally
 from fedcap.samples import Samples
 from fedcap.state import Tensors
@@ -90,11 +91,17 @@ class Bench:
     """What to call the network when it fails."""
     classes: int | None = None
     """How many logits it must answer with; if not given, as many as at first."""
+    products: Products = field(default_factory=chosen_products)
+    """Which library multiplies matrices, in all processes of a run."""
     _networks: list[Network] = field(default_factory=list, init=False, repr=False, compare=False)
     """Built when first needed. The first is for testing only, so that tests change no learner's weights."""
 
     def perform(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Work:
         """Do one job for a client that has received k×D models and keeps `kept`; neither is changed."""
+        with fast_products(self.products):
+            return self._perform(job, data, received, kept)
+
+    def _perform(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Work:
         began = time.perf_counter()
         shared = self._shared(job, data, received, kept) if job.evaluate else Findings()
         tested = time.perf_counter()

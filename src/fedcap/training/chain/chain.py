@@ -5,12 +5,12 @@ All buffers are allocated once, for batches of one shape, so a step allocates al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from fedcap.products import fast_products
 from fedcap.training.chain.layers import Layer
 
 
@@ -28,22 +28,18 @@ class Chain:
 
     def backward(self, x: Tensor, y: Tensor) -> None:
         """Write the gradient of a batch's mean cross-entropy into the layers' places."""
-        with torch.no_grad(), _without_onednn():
-            self._input.copy_(x)
-            for layer in self._layers:
-                layer.forward()
-            back = torch.softmax(self._logits, 1, out=self._back)
-            back.scatter_add_(1, y[:, None], self._minus).div_(len(back))
-            for layer in reversed(self._layers[self._first :]):
-                back = layer.backward(back)
+        with torch.no_grad(), fast_products():
+            before = torch.backends.mkldnn.enabled  # the layers switch oneDNN on and off
+            try:
+                self._backward(x, y)
+            finally:
+                torch.backends.mkldnn.enabled = before
 
-
-@contextmanager
-def _without_onednn() -> Iterator[None]:
-    """Switch oneDNN off: on small batches its kernels take longer to start than to compute."""
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = before
+    def _backward(self, x: Tensor, y: Tensor) -> None:
+        self._input.copy_(x)
+        for layer in self._layers:
+            layer.forward()
+        back = torch.softmax(self._logits, 1, out=self._back)
+        back.scatter_add_(1, y[:, None], self._minus).div_(len(back))
+        for layer in reversed(self._layers[self._first :]):
+            back = layer.backward(back)

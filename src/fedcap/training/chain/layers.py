@@ -16,10 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedcap.products import current_products
+
 ROOM = 1 << 24
 """The most numbers that the patches of a convolution may have; autograd is as fast on larger batches."""
 FEW = 8
 """With fewer channels than this, patches are copied along the width of an image, not along its channels."""
+LARGE = 1 << 20
+"""The number of multiplications from which oneDNN is faster: below it, its start takes longer than it saves."""
 
 _aten = torch.ops.aten
 
@@ -68,9 +72,11 @@ class Product:
         # If the matrix is stored by columns, its transpose comes first in the product: that is faster.
         self._by_rows = rows.is_contiguous()
         self._transposed = rows.new_empty(rows.shape[1], len(weight.weights))
+        self.is_large = rows.numel() * len(weight.weights) >= LARGE
 
     def forward(self) -> None:
         """Multiply."""
+        _choose_kernels(self.is_large)
         if self.bias is None:
             torch.mm(self.rows, self.weight.weights.T, out=self.output)
         else:
@@ -78,6 +84,7 @@ class Product:
 
     def backward(self, gradient: Tensor) -> None:
         """Write the gradients of weights and bias into their place."""
+        _choose_kernels(self.is_large)
         if self._by_rows:
             torch.mm(gradient.T, self.rows, out=self.weight.gradient)
         else:
@@ -153,6 +160,7 @@ class Convolution(Layer):
         self._product.backward(gradient.permute(0, 2, 3, 1).reshape(self._product.output.shape))
         if self._first:
             return gradient
+        _choose_kernels(self._product.is_large)
         back, _, _ = _aten.convolution_backward(
             gradient, self._x, self._kernels, None, *self._how, False, [0, 0], 1, [True, False, False]
         )
@@ -211,6 +219,14 @@ class Flattening(Layer):
     def backward(self, gradient: Tensor) -> Tensor:
         """Copy back."""
         return self._back.copy_(gradient.view(self._x.shape))
+
+
+def _choose_kernels(large: bool) -> None:
+    """Use oneDNN in the next operations if it is chosen and the product is large.
+
+    `Chain.backward` restores the caller's setting.
+    """
+    torch.backends.mkldnn.enabled = large and current_products() == "onednn"  # type: ignore[assignment]
 
 
 def pair(size: Any) -> tuple[int, int]:

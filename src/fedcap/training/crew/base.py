@@ -11,6 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from fedcap.products import fast_products
 from fedcap.registry import InputError, RunError
 from fedcap.state import Tensors
 from fedcap.training.bench import Bench, Job, Performed
@@ -60,11 +61,15 @@ class Crew(ABC):
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Compute on one thread, so that results do not depend on how many cores there are."""
+    """Compute on one thread, so that results do not depend on how many cores there are.
+
+    Matrix products are those of `fast_products`.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with fast_products():
+            yield
     finally:
         torch.set_num_threads(threads)
 
