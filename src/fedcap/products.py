@@ -31,7 +31,7 @@ VARIABLE = "FEDCAP_PRODUCTS"
 LARGEST_ERROR = 1e-6
 """The largest relative error of a float32 product; a bfloat16 product has about 2e-3."""
 
-_ONEDNN = cast(Any, torch.backends.mkldnn)
+_ONEDNN = cast("Any", torch.backends.mkldnn)
 _lock = threading.RLock()
 _depth = 0
 _callers_settings: tuple[bool, str] = (True, "none")

@@ -45,7 +45,7 @@ def unpack(path: Path) -> Found:
             place = line.pop("place")
             own = {name: _with(line[name], common[name]) for name in SHARED}
             whole = {**line, **own, CLIENTS: _rows(line[CLIENTS])}
-            found.append((Cell(place, cast(Experiment, None)), Outcome.from_json(json.dumps(whole))))
+            found.append((Cell(place, cast("Experiment", None)), Outcome.from_json(json.dumps(whole))))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
             f"{path} is damaged, or was packed by another version: delete it, and write it anew with fedcap"
