@@ -14,7 +14,7 @@ from torch import Tensor
 import fedcap
 from docs.svg import CELL, drawing, heat, line, mark, text
 from fedcap.detection import Look
-from fedcap.matrices import Rows, cosines
+from fedcap.matrix import Rows, cosines
 from fedcap.methods.base import Dispatch, Uploads
 from fedcap.methods.fedcap import FedCAP, FedCAPState
 from fedcap.simulation.presets import preset

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from fedcap import models
 from fedcap.attacks.base import Attack, Crafted
 from fedcap.attacks.scene import Scene, noise, unit, victims
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.training import Layout
 
 

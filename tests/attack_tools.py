@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcap.attacks import Attack, Crafted, View
-from fedcap.samples import Samples
+from fedcap.state import Samples
 
 SEEN: list[View] = []
 

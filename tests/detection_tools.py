@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcap.detection import Look
-from fedcap.matrices import Rows
+from fedcap.matrix import Rows
 
 
 def look_of(rows: Tensor, ids: Sequence[int] | None = None) -> Look:

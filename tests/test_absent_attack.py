@@ -13,8 +13,8 @@ import pytest
 
 import fedcap
 from fedcap.cli import main
+from fedcap.errors import InputError
 from fedcap.records import absent_attack
-from fedcap.registry import InputError
 
 QUICK = ("--rounds=2", "--workers=1", "--set", "training.epochs=1")
 FEW: dict[str, Any] = {"rounds": 1, "training": {"epochs": 1}, "workers": 1}

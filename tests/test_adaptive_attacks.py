@@ -16,8 +16,8 @@ import fedcap
 from fedcap import attacks, methods
 from fedcap.attacks import Foresight, ServerView, View
 from fedcap.attacks.scene import Scene, harm, longest
+from fedcap.errors import InputError
 from fedcap.methods.intake import Upload
-from fedcap.registry import InputError
 from fedcap.simulation import Simulation, make_crew
 
 ADAPTIVE: list[Any] = [

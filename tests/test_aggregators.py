@@ -15,7 +15,8 @@ from scipy.spatial.distance import cdist
 from scipy.stats import trim_mean
 
 from fedcap import aggregators
-from fedcap.aggregators import Aggregator, base, columns
+from fedcap import matrix as columns
+from fedcap.aggregators import Aggregator, base
 from fedcap.aggregators.dnc import outlier_scores
 from fedcap.aggregators.norm_clipping import clipping_factors
 

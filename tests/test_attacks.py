@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from fedcap import attacks
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 ALL = [
     "label-flipping",

@@ -30,7 +30,7 @@ from training_tools import (
     with_dropout,
 )
 
-from fedcap.randomness import derived_seed
+from fedcap.rng import derived_seed
 from fedcap.state import Tensors
 from fedcap.training import (
     SGD,

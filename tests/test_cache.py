@@ -13,7 +13,7 @@ import torch
 from fedcap import data
 from fedcap.data.cache import cached
 from fedcap.data.files import content_hash
-from fedcap.samples import Samples
+from fedcap.state import Samples
 
 X = torch.arange(120, dtype=torch.uint8).reshape(40, 3)
 

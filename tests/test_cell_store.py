@@ -15,6 +15,7 @@ from grid_tools import TINY, TROUBLE, Notes, without_times
 from helpers import call
 
 from fedcap.detection.robust_norm import RobustNorm
+from fedcap.errors import InputError, RunError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import play
 from fedcap.experiments.grid import Grid
@@ -23,7 +24,6 @@ from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
 from fedcap.methods import guard
 from fedcap.records import Outcome, RunDirectory, directory
-from fedcap.registry import InputError, RunError
 from fedcap.simulation import COMPUTES
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedcap.choices import spelled, spelling, split
-from fedcap.registry import InputError
+from fedcap.errors import InputError
+from fedcap.registry import spelled, spelling, split
 from fedcap.simulation import Experiment
 
 

@@ -14,7 +14,7 @@ import torch
 
 from fedcap import data
 from fedcap.data.cifar10.batches import OFFICIAL
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.simulation import Experiment
 
 WEB_PAGE = b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n"

@@ -15,7 +15,7 @@ import typer
 from helpers import call
 
 from fedcap.cli import app
-from fedcap.words import plural
+from fedcap.errors import plural
 
 QUICK = ["--rounds", "1", "--workers", "1", "--set", "training.epochs=1"]
 

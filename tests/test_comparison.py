@@ -11,10 +11,10 @@ import pytest
 from outcome_tools import cell, outcome, over_seeds
 from scipy import stats
 
+from fedcap.errors import InputError
 from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
 from fedcap.records import Table
-from fedcap.registry import InputError
 
 SMALL: Found = [
     *over_seeds("fedcap", "none", 97.0, 97.4, 97.2),

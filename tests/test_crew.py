@@ -23,7 +23,7 @@ from training_tools import (
     tiny_data,
 )
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.state import Tensors
 from fedcap.training import Crew, Job, WorkerError, available_cores, make_crew, single_thread
 from fedcap.training.crew import ProcessCrew, SoloCrew

@@ -13,8 +13,8 @@ from helpers import call
 
 import fedcap
 from fedcap.data import Dataset
+from fedcap.errors import InputError
 from fedcap.records import read
-from fedcap.registry import InputError
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

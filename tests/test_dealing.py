@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedcap.data import Dataset, federate, partitions
-from fedcap.registry import InputError
-from fedcap.samples import Samples
+from fedcap.errors import InputError
+from fedcap.state import Samples
 
 
 def numbered(classes: int, each: int) -> Dataset:

@@ -25,8 +25,8 @@ from training_tools import (
 
 import fedcap
 from fedcap import methods
+from fedcap.errors import InputError
 from fedcap.methods.fedrod import balanced_softmax
-from fedcap.registry import InputError
 from fedcap.training import SGD, Bench, Descent, Job, Learner, Network, fit
 
 OPTIONS = [

@@ -17,10 +17,10 @@ import fedcap
 from fedcap import detection, methods
 from fedcap.detection import Detector, Judge, Look, Score, make_judge, recall, remember
 from fedcap.detection.strikes import Strikes
-from fedcap.matrices import Rows
+from fedcap.errors import InputError
+from fedcap.matrix import Rows
 from fedcap.methods.base import Judged, Uploads
 from fedcap.records import read
-from fedcap.registry import InputError
 from fedcap.state import Tensors
 from fedcap.training import Layout
 

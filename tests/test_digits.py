@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedcap import data
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.simulation import Experiment
 
 

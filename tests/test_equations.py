@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import fedcap
-from fedcap import matrices
-from fedcap.matrices import Rows, cosines
+from fedcap import matrix as matrices
+from fedcap.matrix import Rows, cosines
 from fedcap.methods import equations
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from fedcap.errors import InputError
 from fedcap.methods import make
 from fedcap.methods.base import Uploads
 from fedcap.methods.conclude import Conclusion, conclude
-from fedcap.registry import InputError
 from fedcap.training import Layout
 
 

@@ -15,6 +15,7 @@ from federation_tools import federation, make_site, plan_for
 
 pytest.importorskip("flwr")
 
+from fedcap.errors import InputError
 from fedcap.federation import certificates, front, identity
 from fedcap.federation.audit import Audit, verify
 from fedcap.federation.checks import check_operator, check_site
@@ -30,7 +31,6 @@ from fedcap.federation.setting_up import set_up_operator, set_up_site
 from fedcap.federation.site_config import SiteDirectory
 from fedcap.federation.site_process import run_site
 from fedcap.records import Named
-from fedcap.registry import InputError
 
 PLAN = plan_for("fedavg")
 

@@ -16,8 +16,8 @@ from training_tools import CLASSES, INPUTS, assert_near, client_of, samples_of
 
 import fedcap
 from fedcap import methods
+from fedcap.errors import InputError
 from fedcap.methods.fedrod import Head, balanced_softmax
-from fedcap.registry import InputError
 from fedcap.training import SGD, Network
 
 # --- Ditto

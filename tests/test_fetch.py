@@ -21,7 +21,7 @@ from fedcap.data import fetch, make
 from fedcap.data.cifar10.fetch import fetch_batches
 from fedcap.data.fetch import Download, fetch_archive
 from fedcap.data.wisdm import source as wisdm
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 
 class Server(http.server.ThreadingHTTPServer):

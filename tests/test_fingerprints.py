@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from fedcap import data
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

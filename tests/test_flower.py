@@ -20,6 +20,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as PIECE
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 
+from fedcap.errors import InputError
 from fedcap.federation import certificates
 from fedcap.federation.flower import bundle, client_app, guard, nginx, version
 from fedcap.federation.flower.door import DOOR, ask, from_bytes, opened, to_bytes
@@ -27,7 +28,6 @@ from fedcap.federation.flower.pulling import Bounded, TooLate, TooMuch
 from fedcap.federation.flower.records import from_records, to_records
 from fedcap.federation.flower.sealing import Seal, unseal
 from fedcap.federation.messages import Answer, Malformed, Order
-from fedcap.registry import InputError
 
 ORDER = Order("train", 7, "n" * 32, "p" * 64, np.arange(6, dtype=np.float32).reshape(2, 3))
 

@@ -15,9 +15,9 @@ from fedcap.data import federate
 from fedcap.data import make as make_data
 from fedcap.data.dealing import draw_root as root_set
 from fedcap.data.partitions import make as make_partition
+from fedcap.errors import InputError
 from fedcap.methods.base import Uploads
 from fedcap.methods.fltrust import trusted_step
-from fedcap.registry import InputError
 from fedcap.training import Layout
 
 

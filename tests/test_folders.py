@@ -13,9 +13,9 @@ from PIL import Image
 
 import fedcap
 from fedcap.cli import main
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.report import data as pictures
-from fedcap.samples import Samples
+from fedcap.state import Samples
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

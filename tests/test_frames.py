@@ -12,7 +12,7 @@ import torch
 
 import fedcap
 from fedcap.data import Dataset
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

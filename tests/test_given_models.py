@@ -17,7 +17,7 @@ from torch import nn
 
 import fedcap
 from fedcap.cli import main
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.simulation import Simulation, make_crew
 
 QUICK: dict[str, Any] = {"rounds": 1, "training": {"epochs": 1}, "workers": 1}

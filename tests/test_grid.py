@@ -9,12 +9,12 @@ from grid_tools import TINY, Here, Notes
 from python_tools import Louder, Plain, here
 
 import fedcap
+from fedcap.errors import InputError
 from fedcap.experiments.axes import seeds
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.grid import Grid
 from fedcap.methods.fedavg import FedAvg
 from fedcap.methods.fedcap import FedCAP
-from fedcap.registry import InputError
 from fedcap.simulation import Experiment
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import fedcap
 from fedcap.detection import Look
-from fedcap.matrices import Rows
+from fedcap.matrix import Rows
 from fedcap.methods import equations, guard, make
 from fedcap.methods.base import Uploads
 from fedcap.methods.dispatch import Dispatch

@@ -17,8 +17,7 @@ from fedcap.detection import Reason, Score, make_judge, recall
 from fedcap.detection.collusion import Collusion, centrality, oddity
 from fedcap.detection.direction import Direction
 from fedcap.detection.evidence import Evidence
-from fedcap.detection.spread import deviations, evidence, weighted_median
-from fedcap.matrices import Rows, cosines, folded
+from fedcap.matrix import Rows, cosines, deviations, evidence, folded, weighted_median
 from fedcap.state import Tensors, owned
 
 # --- Medians and deviations

@@ -17,8 +17,8 @@ pytest.importorskip("cryptography")
 from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
+from fedcap.errors import InputError
 from fedcap.federation import certificates, identity
-from fedcap.registry import InputError
 
 
 def test_a_key_is_made_once_for_its_owners_eyes_alone(tmp_path: Path) -> None:

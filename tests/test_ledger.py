@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fedcap.errors import InputError
 from fedcap.federation.audit import Audit, verify
 from fedcap.federation.ledger import Ledger, State
-from fedcap.registry import InputError
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ import pytest
 from grid_tools import FLAGS, TINY, TROUBLE, Here, Notes, without_times
 from python_tools import Louder, here
 
+from fedcap.errors import InputError
 from fedcap.experiments.engines import make_engine
 from fedcap.experiments.engines.local import LocalEngine
 from fedcap.experiments.grid import Grid
 from fedcap.experiments.plan import Plan
 from fedcap.experiments.store import CellStore
 from fedcap.records import RunDirectory
-from fedcap.registry import InputError
 
 AXES = ["--methods", "fedavg,fedcap", "--attacks", "none,min-max", "--seeds", "0-1", *FLAGS]
 

@@ -19,8 +19,8 @@ import fedcap
 from fedcap.cli.summary import summary
 from fedcap.records import Measures, Metrics, Result, RoundRecord, Settings, Tallies, Tally, read
 from fedcap.records.metrics import metrics_of
-from fedcap.samples import Samples
 from fedcap.simulation import Simulation, make_crew
+from fedcap.state import Samples
 from fedcap.training.testing import EVALUATION_BATCH, Findings
 
 QUICK: dict[str, Any] = {"rounds": 2, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}

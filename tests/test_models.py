@@ -11,7 +11,7 @@ from torch import nn
 
 import fedcap
 from fedcap import models
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 
 def weights(name: str, shape: tuple[int, ...], classes: int) -> int:

@@ -14,7 +14,7 @@ import torch
 from python_tools import Louder, linear
 from torch import nn
 
-from fedcap.objects import fingerprint, importable, is_label, is_plain, label, reference
+from fedcap.fingerprint import fingerprint, importable, is_label, is_plain, label, reference
 
 BODY = """
 from dataclasses import dataclass
@@ -156,7 +156,7 @@ def test_a_module_that_has_no_file_cannot_be_imported_elsewhere(monkeypatch: pyt
     assert reference(made.Thing) is None
     assert not importable("__main__")
     assert not importable("fedcap.no_such_module")
-    assert importable("fedcap.objects")
+    assert importable("fedcap.fingerprint")
     assert importable("sys")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from run_tools import SMALL
 
+from fedcap.errors import InputError
 from fedcap.records import (
     Accuracy,
     ClientAccuracy,
@@ -24,7 +25,6 @@ from fedcap.records import (
     settings_key,
 )
 from fedcap.records.outcome import LARGEST
-from fedcap.registry import InputError
 from fedcap.simulation import Experiment
 
 

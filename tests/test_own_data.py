@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import fedcap
 from fedcap.cli import main
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.simulation import load_experiment
 
 pytestmark = pytest.mark.usefixtures("data_folder")

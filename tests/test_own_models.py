@@ -16,7 +16,7 @@ from torch import nn
 
 import fedcap
 from fedcap import models
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.training import ModelError, Network, WorkerError, fresh_network, make_crew
 
 OWN = """

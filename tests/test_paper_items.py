@@ -9,13 +9,13 @@ import pytest
 
 import fedcap
 from fedcap import Experiment
+from fedcap.errors import InputError
 from fedcap.experiments.grid import Grid
 from fedcap.experiments.paper import published
 from fedcap.experiments.paper.items import item, items
 from fedcap.experiments.paper.recorded import Recorded, cells, progress
 from fedcap.experiments.paper.setups import DATASETS, STAND_IN
 from fedcap.records import settings_key
-from fedcap.registry import InputError
 
 GAINS = {
     ("cifar10", "lie"): (0.67, 0.96, 2.19, 2.76, 2.38, 2.19),

@@ -10,6 +10,7 @@ from outcome_tools import over_seeds
 from paper_tools import came_to, entry, made_up, save
 from scipy import stats
 
+from fedcap.errors import InputError
 from fedcap.experiments import packing
 from fedcap.experiments.paper.entry import Item
 from fedcap.experiments.paper.items import item, items
@@ -19,7 +20,6 @@ from fedcap.experiments.paper.recorded import Recorded
 from fedcap.experiments.paper.reproducing import reproducing_page
 from fedcap.experiments.paper.show import compare, contests, panels, table
 from fedcap.experiments.paper.writing import pages, write_pages
-from fedcap.registry import InputError
 
 REPOSITORY = Path(__file__).parents[1]
 

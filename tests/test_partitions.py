@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcap.data import partitions
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 OPTIONS = {
     "iid": {},

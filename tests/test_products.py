@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from fedcap import products
+from fedcap.errors import InputError
 from fedcap.products import chosen_products, current_products, fast_products, mkl_avoids_avx512
-from fedcap.registry import InputError
 
 ZEN = "vendor_id : AuthenticAMD\nflags : fpu sse2 avx2 avx512f avx512bw\n"
 

@@ -20,9 +20,9 @@ from fedcap.attacks.ipm import IPM
 from fedcap.cli import main
 from fedcap.detection import Detector
 from fedcap.detection.norm import Norm
+from fedcap.errors import InputError
 from fedcap.methods.fedavg import FedAvg
 from fedcap.methods.fedcap import FedCAP
-from fedcap.registry import InputError
 from fedcap.simulation import load_experiment
 
 QUICK: dict[str, Any] = {"rounds": 2, "training": {"epochs": 1}, "workers": 1}

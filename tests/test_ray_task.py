@@ -11,13 +11,13 @@ from helpers import Killed, Killer, call, without_times
 from run_tools import SMALL, assert_same
 
 import fedcap
+from fedcap.errors import InputError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines import make_engine
 from fedcap.experiments.engines.ray_task import FILES, Board, task, write_run
 from fedcap.experiments.store import CellStore
 from fedcap.records import CHECKPOINT, RunDirectory
 from fedcap.records.cells import Failure
-from fedcap.registry import InputError
 from fedcap.simulation import carried, make_crew
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fedcap.errors import InputError
 from fedcap.records import (
     Accuracy,
     ClientAccuracy,
@@ -26,7 +27,6 @@ from fedcap.records import (
     summarise,
     summary_table,
 )
-from fedcap.registry import InputError
 
 CLIENTS, MALICIOUS = ["u1", "u2", "u3"], ["u3"]
 SETTINGS: dict[str, Any] = {

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedcap.errors import InputError
 from fedcap.records import Named, Settings, digest, overlay, read_toml, to_toml
-from fedcap.registry import InputError
 
 SETTINGS: dict[str, Any] = {
     "model": "mlp",

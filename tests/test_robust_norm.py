@@ -10,8 +10,7 @@ from scipy import stats
 
 from fedcap.detection import Look, make_judge
 from fedcap.detection.robust_norm import RobustNorm
-from fedcap.detection.spread import shortest_majority
-from fedcap.matrices import Rows
+from fedcap.matrix import Rows, shortest_majority
 from fedcap.state import Tensors
 
 

@@ -10,7 +10,7 @@ from detection_tools import look_of
 import fedcap
 from fedcap.detection import Look, sameness
 from fedcap.detection.sameness import noise_apart
-from fedcap.matrices import Rows, cosines
+from fedcap.matrix import Rows, cosines
 
 NOISES = {
     "normal": lambda generator, shape: torch.randn(shape, generator=generator),

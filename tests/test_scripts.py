@@ -13,7 +13,7 @@ import pytest
 from helpers import without_times
 
 import fedcap
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 THINGS = """
 from dataclasses import dataclass

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedcap.errors import InputError
 from fedcap.experiments.searches import Options, Optuna, Search, Trial, coordinate, grid
-from fedcap.registry import InputError
 
 SPACE = {"alpha": [2.0, 5.0, 10.0], "phi": [0.1, 0.2, 0.3], "lambda_": [0.1, 0.5, 1.0]}
 

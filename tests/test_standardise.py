@@ -12,7 +12,7 @@ from PIL import Image
 
 import fedcap
 from fedcap.data import FederatedData, Scaling
-from fedcap.samples import Samples
+from fedcap.state import Samples
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

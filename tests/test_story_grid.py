@@ -15,6 +15,7 @@ from story_tools import decoded, record, write
 
 import fedcap
 from benchmarks.page import MOST_GRID, write_grid
+from fedcap.errors import InputError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Quiet, Watcher
 from fedcap.experiments.panel import Estimate
@@ -25,7 +26,6 @@ from fedcap.experiments.plan import made_ready
 from fedcap.experiments.store import CellStore
 from fedcap.records import Outcome, Settings, read
 from fedcap.records.cells import read_outcome
-from fedcap.registry import InputError
 from fedcap.report.page import page
 from fedcap.report.story import Check, Memo, Said, Story, packed, story_of
 from fedcap.report.story.story import Field, Panel

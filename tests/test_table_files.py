@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fedcap.files import write_csv
 from fedcap.records import Table
 from fedcap.records.latex import escaped
-from fedcap.records.rows import write_csv
 
 
 def test_a_table_is_a_booktabs_table() -> None:

@@ -13,11 +13,11 @@ from helpers import Killed, call
 from run_tools import SMALL
 
 import fedcap
+from fedcap.errors import InputError, RunError
 from fedcap.experiments import tune
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Watcher, play
 from fedcap.experiments.store import CellStore
-from fedcap.registry import InputError, RunError
 
 RUN = {**SMALL, "attack": "none", "rounds": 2, "training": {"lr": 0.5, "epochs": 1}}
 SPACE = {"alpha": [2, 10], "lambda_": [0.0, 3.0]}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedcap
-from fedcap.matrices import to_floats, to_tensor
+from fedcap.matrix import to_floats, to_tensor
 
 ROWS = torch.randn(6, 9, generator=torch.Generator().manual_seed(3))
 FLAGS = torch.tensor([True, False, False, True, False, False])

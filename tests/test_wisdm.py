@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedcap import data
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.simulation import Experiment
 
 WEB_PAGE = b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n"

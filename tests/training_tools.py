@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcap.models import builder
-from fedcap.samples import Samples
-from fedcap.state import Tensors
+from fedcap.state import Samples, Tensors
 from fedcap.training import (
     SGD,
     Bench,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedcap import aggregators, attacks, methods
     from fedcap import detection as detectors
+    from fedcap.errors import InputError
     from fedcap.experiments.grid import Grid
     from fedcap.methods.equations import calibrate, customization_weights
     from fedcap.records import Result
-    from fedcap.registry import InputError
     from fedcap.simulation import Experiment, Run, read
 
 __version__ = "0.1.0"
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Experiment": "fedcap.simulation",
     "Grid": "fedcap.experiments.grid",
-    "InputError": "fedcap.registry",
+    "InputError": "fedcap.errors",
     "Result": "fedcap.records",
     "Run": "fedcap.simulation",
     "calibrate": "fedcap.methods.equations",

@@ -23,7 +23,7 @@ from typing import Any, Literal, cast
 
 import torch
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 Products = Literal["onednn", "mkl"]
 

@@ -1,4 +1,9 @@
-"""Names to things: every attack, rule, method, model, partition and data set is found here by name.
+"""How a thing and its options are written in a word: `bucketing(median)`, `fedcap(alpha=10, phi=0.1)`.
+
+What stands alone in the brackets is the inner rule of a wrapper, and may have options of its own. Values are
+those of TOML, or text. It is the way things are named in flags, and the way tables call them.
+
+Names to things: every attack, rule, method, model, partition and data set is found here by name.
 
 A class registers itself with one decorator line and states its options as dataclass fields; `make`
 looks a name up (any case, aliases too, or `module:Class` for one's own), checks the options against
@@ -7,44 +12,90 @@ the fields' types and builds it. The error for an unknown name or option suggest
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
+import json
 import math
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+import re
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
-from fedcap import objects
-from fedcap.choices import to_table
-from fedcap.words import validation_message
+from fedcap import fingerprint
+from fedcap.errors import InputError, UserCodeError, nearest, validation_message
+
+_WORD = re.compile(r"\s*([\w.:-]+)\s*\((.*)\)\s*", re.DOTALL)
+_OPTION = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
+_INNER = re.compile(r"\s*[A-Za-z][\w.:-]*\s*(\(.*\))?\s*", re.DOTALL)
+
+
+def split(text: str) -> list[str]:
+    """Split a list at its commas, but not at those within brackets or quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        depth += (not quote) * ((letter in "([{") - (letter in ")]}"))
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def value(text: str) -> Any:
+    """Return what TOML makes of a value; what is not TOML is taken as text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
+def spelled(text: str) -> dict[str, Any]:
+    """Return a word as a table of name and options; one that is written otherwise is a name alone."""
+    found = _WORD.fullmatch(text)
+    table: dict[str, Any] = {"name": text}
+    if found is None:
+        return table
+    table["name"] = found[1]
+    for part in split(found[2]):
+        if option := _OPTION.fullmatch(part):
+            table[option[1]] = value(option[2])
+        elif _INNER.fullmatch(part) and "rule" not in table:
+            table["rule"] = part
+        else:
+            return {"name": text}
+    return table
+
+
+def to_table(choice: Any) -> Any:
+    """Return a name or a word as a table, `"median"` as `{"name": "median"}`, anything else as it is.
+
+    A table has the name of a thing and, beside it, the thing's options.
+    """
+    return spelled(choice) if isinstance(choice, str) else choice
+
+
+def spelling(choice: Any) -> str:
+    """Return the word for a name, or for a table of name and options."""
+    if not isinstance(choice, Mapping) or "name" not in choice:
+        return choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False, default=str)
+    options = dict(choice)
+    name = str(options.pop("name"))
+    inner = [spelling(options.pop("rule"))] if "rule" in options else []
+    parts = [*inner, *(f"{key}={spelling(option)}" for key, option in options.items())]
+    return f"{name}({', '.join(parts)})" if parts else name
+
 
 T = TypeVar("T")
 C = TypeVar("C", bound="type[Any]")
 GIVEN = "given from Python"
 """The key, in a table, of an object that cannot be made again from its name and options."""
-
-
-class InputError(ValueError):
-    """Something the user gave cannot be used; the message says what to do about it."""
-
-
-class UserCodeError(InputError):
-    """Code of the user's own fails; the message names it, and the cause has the traceback."""
-
-
-class RunError(RuntimeError):
-    """A run cannot go on; the message says all there is to say, and the cause has the traceback."""
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean …? (known: …)" for a word that is not among the known ones."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
-    return f"{hint}(known: {', '.join(known) or 'none'})"
 
 
 def plain(name: str) -> str:
@@ -128,7 +179,7 @@ class Registry(Generic[T]):
         """Return the canonical form of a name or alias; `module:Class` stands for itself."""
         if not isinstance(name, str):
             raise InputError(f"the name of a {self.kind} is a string (got {name!r})")
-        if objects.is_label(name):
+        if fingerprint.is_label(name):
             raise InputError(
                 f"the {self.kind} of this run, {name}, was given from Python and is not kept in its"
                 " directory: continue it from Python, with the same object, by Experiment(…).run(out=…)"
@@ -170,7 +221,7 @@ class Registry(Generic[T]):
             if key not in known:
                 raise InputError(f"{self.kind} {name!r} has no option {key!r}: {nearest(key, known)}")
             if isinstance(value, float) and not math.isfinite(value):
-                if not objects.takes_word(cls, key, str(value)):
+                if not fingerprint.takes_word(cls, key, str(value)):
                     raise InputError(f"{self.kind} {name!r}: {key} should be a finite number (got {value})")
                 options[key] = str(value)
         try:
@@ -193,7 +244,7 @@ class Registry(Generic[T]):
 
     def canonical(self, choice: Any) -> dict[str, Any]:
         """Return what was chosen as its name and all of its options, however it was spelled."""
-        return objects.written(*self.named(choice))
+        return fingerprint.written(*self.named(choice))
 
     def table(self, choice: Any) -> Any:
         """Return an object or a class, or a table with one as its name, as a table with a proper name.
@@ -214,7 +265,7 @@ class Registry(Generic[T]):
             try:
                 thing = thing(**own)
             except TypeError as error:
-                raise InputError(f"{self.kind} {objects.label(thing)}: {error}") from None
+                raise InputError(f"{self.kind} {fingerprint.label(thing)}: {error}") from None
         return {**self._again(thing), **options} if isinstance(thing, self._base) else choice
 
     def _name_of(self, cls: type[Any]) -> str | None:
@@ -224,7 +275,7 @@ class Registry(Generic[T]):
             for name, known in self._classes.items():
                 if known is cls:
                     return name
-        return objects.reference(cls) if is_dataclass(cls) else None
+        return fingerprint.reference(cls) if is_dataclass(cls) else None
 
     def _again(self, thing: Any) -> dict[str, Any]:
         """Return a table from which an object can be made again, or that holds it if there is none."""
@@ -233,12 +284,14 @@ class Registry(Generic[T]):
             options = {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
             table = {"name": name, **{key: value for key, value in options.items() if value is not None}}
             try:
-                if objects.same(objects.written(name, self.build(table)), objects.written(name, thing)):
+                if fingerprint.same(
+                    fingerprint.written(name, self.build(table)), fingerprint.written(name, thing)
+                ):
                     return table
             except Exception:  # whatever a user's class does when it is made; ours are told their mistake
                 if ":" not in name:
                     raise
-        return {"name": objects.label(thing), GIVEN: thing}
+        return {"name": fingerprint.label(thing), GIVEN: thing}
 
     def options(self, name: str) -> list[str]:
         """Return the names of the options that the named thing takes."""

@@ -2,12 +2,15 @@
 
 Whatever keeps state (a server, an attack, the clients' store) has `tensors` and `restore`; a checkpoint is
 all of their tensors, each under its owner's name: `server.round`, `clients.personal`.
+
+The unit of data that flows through everything: inputs and their labels.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -46,3 +49,19 @@ def names_to_tensor(names: Sequence[str]) -> Tensor:
 def tensor_to_names(tensor: Tensor) -> list[str]:
     """Return the list of strings that `names_to_tensor` turned into bytes."""
     return list(json.loads(bytes(tensor.tolist())))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs x, n×…, and class labels y, n."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def to(self, device: str) -> Samples:
+        """Return the samples on a device, images with their channels last: convolutions are faster so."""
+        layout = torch.channels_last if self.x.ndim == 4 else torch.contiguous_format
+        return Samples(self.x.to(device, memory_format=layout), self.y.to(device))

@@ -28,9 +28,9 @@ import torch
 from pydantic import InstanceOf
 from torch import Tensor
 
-from fedcap.matrices import Values, finite_rows, to_floats
-from fedcap.registry import InputError, Registry
-from fedcap.words import plural
+from fedcap.errors import InputError, plural
+from fedcap.matrix import Values, finite_rows, to_floats
+from fedcap.registry import Registry
 
 
 @dataclass(frozen=True)

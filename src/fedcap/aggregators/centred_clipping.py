@@ -21,8 +21,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, minority, registry
-from fedcap.aggregators.columns import distances_to, weighted_sum
 from fedcap.aggregators.norm_clipping import clipping_factors
+from fedcap.matrix import distances_to, weighted_sum
 
 
 @registry.register("centred-clipping", "centered-clipping")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, registry
-from fedcap.aggregators.columns import mean_of, products
+from fedcap.matrix import mean_of, products
 
 
 @registry.register("clustered", "clusteredfl")

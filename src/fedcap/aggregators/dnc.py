@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, draw, registry
-from fedcap.aggregators.columns import mean_of, products
+from fedcap.matrix import mean_of, products
 
 
 @registry.register("dnc", "divide-and-conquer")

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.aggregators.base import Wrapper, registry
-from fedcap.aggregators.columns import mean_of
+from fedcap.matrix import mean_of
 
 
 @registry.register("gas")

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, minority, registry
-from fedcap.aggregators.columns import products, weighted_sum
+from fedcap.matrix import products, weighted_sum
 
 
 @registry.register("geometric-median", "rfa")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, registry
-from fedcap.aggregators.columns import squared_distances
+from fedcap.matrix import squared_distances
 
 
 def krum_scores(rows: Tensor, malicious: int) -> Tensor:

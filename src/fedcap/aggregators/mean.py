@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedcap.aggregators.base import Aggregator, registry
-from fedcap.matrices import Values, finite_rows, to_floats, weighted_mean
-from fedcap.registry import InputError
+from fedcap.errors import InputError
+from fedcap.matrix import Values, finite_rows, to_floats, weighted_mean
 
 
 @registry.register("mean")

@@ -14,7 +14,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, minority, registry
-from fedcap.aggregators.columns import blocks, order_statistics
+from fedcap.matrix import blocks, order_statistics
 
 
 @registry.register("median")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcap.aggregators.base import registry
-from fedcap.aggregators.columns import mean_of
 from fedcap.aggregators.krum import Krum, krum_scores
+from fedcap.matrix import mean_of
 
 
 @registry.register("multi-krum", "m-krum", "mkrum")

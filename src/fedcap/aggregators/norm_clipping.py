@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, minority, registry
-from fedcap.aggregators.columns import distances_to, weighted_sum
+from fedcap.matrix import distances_to, weighted_sum
 
 
 def clipping_factors(lengths: Tensor, threshold: float | None) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcap.aggregators.base import Robust, registry
-from fedcap.aggregators.columns import blocks, mean_of, order_statistics
+from fedcap.matrix import blocks, mean_of, order_statistics
 
 
 @registry.register("trimmed-mean", "trim")

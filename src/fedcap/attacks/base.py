@@ -17,10 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.matrices import Values, to_floats, to_tensor
+from fedcap.matrix import Values, to_floats, to_tensor
 from fedcap.registry import Registry
-from fedcap.samples import Samples
-from fedcap.state import Tensors
+from fedcap.state import Samples, Tensors
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedcap.attacks.base import Attack, View, registry
 from fedcap.attacks.scene import Scene, aim, longest, noise, unit, victims
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 
 @registry.register("cuckoo")

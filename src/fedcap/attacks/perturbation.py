@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcap.attacks.base import Attack, View
-from fedcap.matrices import column_blocks
+from fedcap.matrix import column_blocks
 
 BLOCK = 1 << 16
 SHORT_OF_THE_BOUND = 1 - 1e-6

@@ -11,9 +11,8 @@ from pydantic import InstanceOf
 from torch import Tensor
 
 from fedcap.attacks.base import Attack, Crafted, View, registry
-from fedcap.registry import InputError
-from fedcap.samples import Samples
-from fedcap.state import owned, under
+from fedcap.errors import InputError
+from fedcap.state import Samples, owned, under
 
 AttackChoice = str | dict[str, Any] | InstanceOf[Attack] | InstanceOf[type[Any]]
 """An attack's name, a table of its name and options, an object, or a class."""

@@ -12,8 +12,7 @@ from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
 from fedcap.cli.plan import print_grid_plan
 from fedcap.cli.settings import Overrides, parse_lists, parse_setting
-from fedcap.registry import RunError
-from fedcap.words import plural
+from fedcap.errors import RunError, plural
 
 if TYPE_CHECKING:
     from fedcap.experiments.cells import Cell

@@ -11,8 +11,7 @@ import typer
 from fedcap.cli.app import App
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table
 from fedcap.cli.settings import Overrides, parse_setting
-from fedcap.registry import InputError
-from fedcap.words import plural
+from fedcap.errors import InputError, plural
 
 if TYPE_CHECKING:
     from fedcap.data import Source

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import typer
 
-from fedcap.registry import InputError, RunError, UserCodeError
+from fedcap.errors import InputError, RunError, UserCodeError
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 

@@ -12,7 +12,8 @@ import typer
 
 from fedcap.cli.options import Option, options_of
 from fedcap.cli.output import AsJson, print_json
-from fedcap.registry import InputError, Registry, load
+from fedcap.errors import InputError
+from fedcap.registry import Registry, load
 
 USES = {
     "method": "fedcap run --method {name}",

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 
 from fedcap.cli.progress import PlainLines
-from fedcap.words import duration
+from fedcap.errors import duration
 
 if TYPE_CHECKING:
     from fedcap.experiments.cells import Cell

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 if TYPE_CHECKING:
     from fedcap.records import Table

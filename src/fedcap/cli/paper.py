@@ -13,8 +13,7 @@ from fedcap.cli.engines import Address, DryRun, EngineName, Jobs, Nice, Retry
 from fedcap.cli.errors import FAILED
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table
 from fedcap.cli.paper_pages import RESULTS, RUNS, Out, Results
-from fedcap.registry import InputError
-from fedcap.words import plural
+from fedcap.errors import InputError, plural
 
 if TYPE_CHECKING:
     from fedcap.experiments.paper.entry import Item

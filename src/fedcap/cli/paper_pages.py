@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from fedcap.cli.output import AsJson, print_json
-from fedcap.registry import InputError
-from fedcap.words import plural
+from fedcap.errors import InputError, plural
 
 RUNS, RESULTS = Path("fedcap-paper"), Path("results")
 Out = Annotated[Path, typer.Option(help="Where runs are kept.")]

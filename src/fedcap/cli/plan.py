@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fedcap.cli.output import print_json, users_code
-from fedcap.words import duration, plural
+from fedcap.errors import duration, plural
 
 if TYPE_CHECKING:
     from fedcap.experiments.plan import Plan

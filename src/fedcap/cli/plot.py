@@ -9,7 +9,7 @@ import typer
 
 from fedcap.cli.output import AsJson, print_json
 from fedcap.cli.report import LocalRun, StoryDirectory
-from fedcap.registry import InputError, nearest
+from fedcap.errors import InputError, nearest
 
 ENDINGS = (".png", ".pdf", ".svg")
 

@@ -15,7 +15,7 @@ import typer
 
 from fedcap.cli.models import Client, Directory, Reading, whose
 from fedcap.cli.output import AsJson, print_json, print_table, save, to_json, users_code
-from fedcap.registry import InputError, nearest
+from fedcap.errors import InputError, nearest
 
 if TYPE_CHECKING:
     import numpy as np

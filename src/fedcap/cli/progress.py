@@ -21,7 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedcap.words import duration
+from fedcap.errors import duration
 
 if TYPE_CHECKING:
     from fedcap.records import Result, RoundRecord

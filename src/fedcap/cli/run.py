@@ -14,7 +14,7 @@ from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, users_code
 from fedcap.cli.plan import print_plan
 from fedcap.cli.settings import Overrides, Workers, parse_setting
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 if TYPE_CHECKING:
     from fedcap.records import NewDirectory, RunDirectory

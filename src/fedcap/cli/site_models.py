@@ -8,10 +8,10 @@ from pathlib import Path
 from torch import nn
 
 from fedcap import methods, models
+from fedcap.errors import InputError, nearest
 from fedcap.federation.plan import Plan
 from fedcap.federation.site_config import SITE, SiteDirectory
 from fedcap.federation.site_state import SiteState, newest
-from fedcap.registry import InputError, nearest
 from fedcap.simulation import read
 from fedcap.simulation.preparation import Inputs
 from fedcap.simulation.trained import TrainedModels

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 if TYPE_CHECKING:
     from fedcap.report.story import Memo, Standing, Story

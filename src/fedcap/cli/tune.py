@@ -11,7 +11,7 @@ from fedcap.cli.engines import Address, EngineName, Jobs, Nice, Retry
 from fedcap.cli.errors import Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
 from fedcap.cli.settings import Overrides, parse_lists, parse_setting
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 if TYPE_CHECKING:
     from fedcap.experiments import Tuned

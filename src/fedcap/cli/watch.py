@@ -12,7 +12,7 @@ import typer
 from fedcap.cli.federate.running import until_stopped
 from fedcap.cli.output import AsJson
 from fedcap.cli.report import LocalRun
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 if TYPE_CHECKING:
     from fedcap.report.story import Memo

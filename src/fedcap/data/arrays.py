@@ -18,7 +18,7 @@ from fedcap.data import frames
 from fedcap.data.base import Dataset, registry
 from fedcap.data.columns import Column, Columns, Roles
 from fedcap.data.own import Own, from_arrays
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 WHAT = "dataset"
 NOT_KEPT = ("data", "x", "y", "client", "test")

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from fedcap.data.files import content_hash, missing
 from fedcap.data.scaling import Scaling
-from fedcap.registry import InputError, Registry
-from fedcap.samples import Samples
-from fedcap.words import plural
+from fedcap.errors import InputError, plural
+from fedcap.registry import Registry
+from fedcap.state import Samples
 
 Count = Annotated[int, Field(ge=2)] | None
 Amount = Annotated[int, Field(ge=2)] | Literal["all"]

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedcap.data.base import Dataset
 from fedcap.data.files import cache_folder, content_hash, file_stamp
-from fedcap.samples import Samples
+from fedcap.state import Samples
 
 FORMAT = 1
 """Increase this when the same source is stored differently; entries of older formats are not used."""

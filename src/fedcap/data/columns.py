@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 LABELS = ("label", "target", "y", "class")
 """What a column of labels may be called, in any case, if it is not named."""

@@ -24,7 +24,7 @@ from fedcap.data.columns import Column, Columns, Place, Roles, number, refuse_ga
 from fedcap.data.files import refuse_web_page, unusable
 from fedcap.data.labels import gaps_error, missing
 from fedcap.data.own import Own, from_arrays
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 SEPARATORS = ",;\t|"
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fedcap.data.base import Dataset, FederatedData, digest
 from fedcap.data.partitions import Partition, Piles
-from fedcap.randomness import derive
-from fedcap.registry import InputError
+from fedcap.errors import InputError
+from fedcap.rng import derive
 
 CLIENTS = 20
 """How many clients there are if neither the user nor the data says."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from fedcap.data.base import Amount, Dataset, Share, Source, registry
-from fedcap.samples import Samples
+from fedcap.state import Samples
 
 
 @registry.register("digits")

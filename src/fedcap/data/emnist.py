@@ -21,8 +21,8 @@ from fedcap.data.base import Amount, Count, Dataset, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, fetch_archive
 from fedcap.data.files import corrupted, find, missing, refuse_web_page
-from fedcap.registry import InputError
-from fedcap.samples import Samples
+from fedcap.errors import InputError
+from fedcap.state import Samples
 
 CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 PARTS = ("train", "test")

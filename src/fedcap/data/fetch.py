@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedcap.data.base import Progress
+from fedcap.errors import InputError
 from fedcap.files import aside
-from fedcap.registry import InputError
 
 ATTEMPTS = 3
 TIMEOUT = (10, 60)

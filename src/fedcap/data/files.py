@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from fedcap.errors import InputError
 from fedcap.files import aside
-from fedcap.registry import InputError
 
 
 def cache_folder() -> Path:

@@ -17,7 +17,7 @@ from fedcap.data.base import Dataset, registry, text_digest
 from fedcap.data.cache import cached
 from fedcap.data.files import content_hash, file_stamp, unusable
 from fedcap.data.own import Own, from_arrays
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
 SPLIT = {

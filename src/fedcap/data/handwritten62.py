@@ -18,7 +18,7 @@ from fedcap.data.cache import cached, hashes
 from fedcap.data.emnist import CLASSES, Emnist
 from fedcap.data.files import find, install_folder, missing, unusable
 from fedcap.data.npz import read_npz
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 FILE = "handwritten62.npz"
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 BLANK = ("", "nan", "NaN")
 """Texts that stand for a missing label or owner; "NA" or "None" may be a name."""

@@ -16,7 +16,7 @@ from fedcap.data.base import Dataset, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.files import refuse_web_page, unusable
 from fedcap.data.own import Own, from_arrays
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 
 @registry.register("npz")

@@ -20,8 +20,8 @@ from torch import Tensor
 from fedcap.data.base import Count, Dataset, FederatedData, Source, registry
 from fedcap.data.frames import is_frame, matrix
 from fedcap.data.labels import flags, numbered, one_each
-from fedcap.registry import InputError
-from fedcap.samples import Samples
+from fedcap.errors import InputError
+from fedcap.state import Samples
 
 CHANNELS = (1, 3, 4)
 READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}

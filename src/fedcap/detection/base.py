@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from fedcap.detection.look import Look
-from fedcap.registry import InputError, Registry
+from fedcap.errors import InputError
+from fedcap.registry import Registry
 from fedcap.state import Tensors
 
 

@@ -31,7 +31,7 @@ from torch import Tensor
 from fedcap.detection.base import Detector, Score, recall, registry, remember
 from fedcap.detection.look import Look
 from fedcap.detection.robust_norm import SHORTEST
-from fedcap.detection.spread import deviations, evidence
+from fedcap.matrix import deviations, evidence
 from fedcap.state import Tensors, owned, under
 
 

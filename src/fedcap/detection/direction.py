@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedcap.detection.base import Detector, Score, registry
 from fedcap.detection.look import Look
-from fedcap.detection.spread import deviations, evidence
+from fedcap.matrix import deviations, evidence
 from fedcap.state import Tensors
 
 USUAL = 4.0

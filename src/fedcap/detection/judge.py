@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedcap.detection.base import Detector, Policy, Reason, Score, Verdict, policies, registry
 from fedcap.detection.look import Look
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.state import Tensors, owned, under
 
 NOT_FINITE = "not finite"

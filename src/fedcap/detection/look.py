@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcap.detection.sameness import noise_apart
-from fedcap.matrices import Rows, cosines, finite_rows, folded
+from fedcap.matrix import Rows, cosines, finite_rows, folded
 
 EQUAL = 0.999
 """Updates at a larger cosine than this are the same: training on different samples never comes so close."""

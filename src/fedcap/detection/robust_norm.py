@@ -35,7 +35,7 @@ from torch import Tensor
 
 from fedcap.detection.base import Detector, Score, recall, registry, remember
 from fedcap.detection.look import Look
-from fedcap.detection.spread import evidence, shortest_majority, weighted_median
+from fedcap.matrix import evidence, shortest_majority, weighted_median
 from fedcap.state import Tensors
 
 SHORTEST = 1e-12

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcap.matrices import FEW_ROWS
+from fedcap.matrix import FEW_ROWS
 
 SHARED = 0.5
 """Rows at a smaller cosine have less in common than not, whatever their difference looks like."""

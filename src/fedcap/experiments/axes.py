@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedcap.choices import spelling, split
-from fedcap.registry import InputError
+from fedcap.errors import InputError
+from fedcap.registry import spelling, split
 from fedcap.simulation import choosing
 
 PLURALS = {"datasets": "dataset", "methods": "method", "rules": "rule", "attacks": "attack", "seeds": "seed"}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedcap.errors import InputError, nearest
 from fedcap.experiments.cells import Cell, Found
 from fedcap.experiments.panel import Difference, Estimate, Panel, panels
 from fedcap.experiments.tables import (
@@ -19,12 +20,9 @@ from fedcap.experiments.tables import (
     heading,
     marks,
 )
-from fedcap.files import write_aside
+from fedcap.files import Value, can_write_parquet, write_aside, write_csv, write_parquet
 from fedcap.records import Table
 from fedcap.records.outcome import AS_IN_RESULT, Outcome
-from fedcap.records.rows import can_write_parquet, write_csv, write_parquet
-from fedcap.records.tables import Value
-from fedcap.registry import InputError, nearest
 
 FAVOURITE = "fedcap"
 """The method that others are compared with, where none is named and this one is there."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from fedcap.errors import plural
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.grid import Grid
 from fedcap.files import write_aside
@@ -16,7 +17,6 @@ from fedcap.records.cells import CELLS
 from fedcap.records.tables import DIVERGED_NOTE
 from fedcap.report.figures import draw_demo
 from fedcap.simulation import Crew, Observer
-from fedcap.words import plural
 
 METHODS = ("local", "fedavg", "fedcap")
 ATTACKS = ("none", "sign-flipping", "lie", "min-max", "ipm")

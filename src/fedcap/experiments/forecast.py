@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedcap.errors import plural
 from fedcap.experiments.cells import Cell
 from fedcap.records import Outcome
 from fedcap.simulation import Crew, Experiment, Simulation, make_crew
-from fedcap.words import plural
 
 Kind = tuple[str, str, str]
 """Runs of the same data set, network and method take about as long for a round."""

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedcap.errors import InputError, nearest
 from fedcap.experiments.axes import PLURALS, Axis
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.comparison import Comparison
@@ -19,7 +20,7 @@ from fedcap.experiments.engines.local import LocalEngine
 from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
 from fedcap.records import flattened, overlay, read_toml
-from fedcap.registry import GIVEN, InputError, nearest
+from fedcap.registry import GIVEN
 from fedcap.simulation import Experiment, choosing
 
 ORDER = ("seed", "dataset", "attack", "method", "rule")

@@ -13,10 +13,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
+from fedcap.errors import InputError
 from fedcap.experiments.cells import Cell, Found
 from fedcap.files import write_aside
 from fedcap.records import Curve, Outcome, finite
-from fedcap.registry import InputError
 from fedcap.simulation import Experiment
 
 SHARED = ("settings", "provenance")

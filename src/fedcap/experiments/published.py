@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fedcap.errors import InputError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.packing import unpack
 from fedcap.records import Outcome, settings_key
 from fedcap.records.cells import CELLS, OUTCOME, read_outcome
-from fedcap.registry import InputError
 from fedcap.simulation import Experiment
 
 

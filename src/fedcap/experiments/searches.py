@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 Options = Mapping[str, Any]
 """A value for each option."""

@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from fedcap.errors import InputError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.published import Published, single_outcomes
 from fedcap.files import write_aside
 from fedcap.records import CHECKPOINT, RESULT, Outcome, read
 from fedcap.records.cells import CELLS, FAILED, OUTCOME, PLANNED, Failure, read_failure, read_outcome
-from fedcap.registry import InputError
 from fedcap.simulation import COMPUTES
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedcap.errors import plural
 from fedcap.experiments.panel import NO_ATTACK, Difference, Estimate, Panel, Worst
 from fedcap.experiments.statistics import smallest_p
+from fedcap.files import Value
 from fedcap.records import Table
-from fedcap.records.tables import Value
-from fedcap.words import plural
 
 FIGURES = {
     "tacc": "accuracy, the better of shared and personal",

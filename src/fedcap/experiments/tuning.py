@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedcap.choices import spelling
+from fedcap.errors import InputError, RunError, nearest, plural
 from fedcap.experiments import axes
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Engine, Quiet, Watcher
@@ -25,9 +25,8 @@ from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.searches import Options, Optuna, Search, Space, Trial, coordinate, grid
 from fedcap.experiments.store import CellStore
 from fedcap.records import Table, to_toml
-from fedcap.registry import InputError, RunError, nearest
+from fedcap.registry import spelling
 from fedcap.simulation import Experiment
-from fedcap.words import plural
 
 HOLDOUT = 0.2
 TRIALS = 30

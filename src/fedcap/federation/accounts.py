@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from fedcap.errors import InputError
 from fedcap.federation.audit import Audit
 from fedcap.federation.ledger import SERVER, Ledger, State
 from fedcap.methods.rounds import Closing
 from fedcap.methods.server import BY_HAND
 from fedcap.records import RoundRecord
-from fedcap.registry import InputError
 
 RISING = (State.ENROLLED, State.PROBATION)
 """Out of these a client becomes active by an upload that counts."""

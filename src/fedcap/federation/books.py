@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fedcap.errors import InputError
 from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
 from fedcap.methods.server import Server
@@ -31,7 +32,6 @@ from fedcap.records import (
     summarise,
 )
 from fedcap.records.snapshot import About, pack, read_checkpoint
-from fedcap.registry import InputError
 from fedcap.state import names_to_tensor, owned, under
 
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")

@@ -10,13 +10,12 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedcap import methods, models
+from fedcap.errors import InputError, validation_message
 from fedcap.federation.plan import Plan
 from fedcap.methods import Method
-from fedcap.randomness import derived_seed
-from fedcap.registry import InputError
+from fedcap.rng import derived_seed
 from fedcap.state import Tensors
 from fedcap.training import SGD, Bench, Layout, fresh_network
-from fedcap.words import validation_message
 
 _SGD = TypeAdapter(SGD)
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedcap.errors import InputError
 from fedcap.federation.identity import new_private_key, read_bytes, short, write_secret
 from fedcap.files import write_aside
-from fedcap.registry import InputError
 
 if TYPE_CHECKING:
     from cryptography import x509

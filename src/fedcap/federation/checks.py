@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+from fedcap.errors import InputError, plural
 from fedcap.federation import audit, certificates, front
 from fedcap.federation.building import Built
 from fedcap.federation.flower import bundle
@@ -27,8 +28,6 @@ from fedcap.federation.plan import Plan
 from fedcap.federation.policy import Policy
 from fedcap.federation.site_config import POLICY, SiteDirectory
 from fedcap.federation.site_data import load_root, load_site_data
-from fedcap.registry import InputError
-from fedcap.words import plural
 
 AHEAD, BEHIND = 5.0, 300.0
 """By how many seconds a site's clock may be ahead of the server's, or behind, for Flower to accept it."""

@@ -19,6 +19,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from fedcap.errors import InputError, plural
 from fedcap.federation.accounts import catch_up, note_round
 from fedcap.federation.books import Books
 from fedcap.federation.building import Built
@@ -31,10 +32,8 @@ from fedcap.federation.transport import Transport
 from fedcap.methods.rounds import Opening
 from fedcap.methods.server import BY_HAND, Server
 from fedcap.records import Reason, RoundRecord, RunDirectory, mass_removal
-from fedcap.registry import InputError
-from fedcap.samples import Samples
+from fedcap.state import Samples
 from fedcap.training import single_thread
-from fedcap.words import plural
 
 LOG = logging.getLogger("fedcap")
 MOST_HELLO = 30.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+from fedcap.errors import InputError
 from fedcap.federation.flower.nginx import Nginx
 from fedcap.federation.flower.processes import Child, environment
 from fedcap.federation.operator import Operator
 from fedcap.files import write_aside
-from fedcap.registry import InputError
 
 CONFIGURATION = "nginx.conf"
 PLACES = "/usr/local/sbin:/usr/sbin:/sbin"

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from fedcap.errors import InputError, nearest
 from fedcap.federation.audit import Audit, bounded, now
 from fedcap.files import write_aside
-from fedcap.registry import InputError, nearest
 
 LEDGER = "ledger.json"
 SERVER, OPERATOR = "server", "operator"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 LOCK = ".lock"
 

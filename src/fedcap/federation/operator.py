@@ -17,22 +17,16 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from fedcap.errors import InputError, validation_message
 from fedcap.federation.audit import AUDIT, Audit
-from fedcap.federation.certificates import (
-    CA_CERTIFICATE,
-    SERVER_CERTIFICATE,
-    SERVER_KEY,
-    only_certificate,
-)
+from fedcap.federation.certificates import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, only_certificate
 from fedcap.federation.commented import commented
 from fedcap.federation.identity import read_bytes
 from fedcap.federation.ledger import LEDGER, Ledger
 from fedcap.federation.plan import PLAN, Plan
 from fedcap.files import write_aside
 from fedcap.records import Named, read_toml, to_toml
-from fedcap.registry import InputError
 from fedcap.trackers import Words
-from fedcap.words import validation_message
 
 FEDERATION, INVITATION = "federation.toml", "invitation.toml"
 MOST_INVITATION = 1_000_000

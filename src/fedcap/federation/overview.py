@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from fedcap.errors import plural
 from fedcap.federation.audit import Audit
 from fedcap.federation.ledger import Entry
 from fedcap.federation.lock import is_held
 from fedcap.federation.operator import Operator
 from fedcap.federation.site_config import SiteDirectory
 from fedcap.records import RoundRecord, RunDirectory, Table
-from fedcap.words import plural
 
 LAST = 5
 """How many events are told."""

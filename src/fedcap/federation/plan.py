@@ -14,10 +14,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedcap.errors import InputError, validation_message
 from fedcap.federation.commented import commented
 from fedcap.records import Named, read_toml
-from fedcap.registry import InputError
-from fedcap.words import validation_message
 
 PLAN = "plan.toml"
 FREE_TO_CHANGE = ("rounds", "least", "deadline", "customised", "bundle")

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedcap.errors import InputError, validation_message
 from fedcap.federation.commented import commented
 from fedcap.federation.messages import Order
 from fedcap.federation.plan import Plan
 from fedcap.records import read_toml
-from fedcap.registry import InputError, plain
-from fedcap.words import validation_message
+from fedcap.registry import plain
 
 Most = Annotated[int, Field(ge=0)]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedcap.errors import InputError, RunError, plural
 from fedcap.federation import front
 from fedcap.federation.flower.processes import Child, free_port
 from fedcap.federation.identity import Request
@@ -29,8 +30,6 @@ from fedcap.federation.site import Site
 from fedcap.federation.site_config import SiteDirectory
 from fedcap.federation.site_process import run_site
 from fedcap.records import Table
-from fedcap.registry import InputError, RunError
-from fedcap.words import plural
 
 TIMES = 10
 """How many times as long as its own is the update that a hostile site sends."""

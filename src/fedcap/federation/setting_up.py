@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcap.errors import InputError
 from fedcap.federation import front
 from fedcap.federation.certificates import certificate_fingerprint, make_authority, make_certificate
 from fedcap.federation.identity import Request, make_key, public_key
@@ -15,7 +16,6 @@ from fedcap.federation.plan import PLAN, Plan
 from fedcap.federation.policy import Policy
 from fedcap.federation.site_config import AUTHORITY, POLICY, SITE, SiteConfig, SiteDirectory
 from fedcap.files import write_aside
-from fedcap.registry import InputError
 
 
 def set_up_operator(directory: Path, federation: Federation, plan: Plan) -> str:

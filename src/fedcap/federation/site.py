@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcap.errors import InputError
 from fedcap.federation.building import Built
 from fedcap.federation.messages import WISHES, Answer, Order
 from fedcap.federation.plan import Plan
@@ -21,7 +22,6 @@ from fedcap.federation.policy import Policy
 from fedcap.federation.site_config import POLICY, SiteDirectory
 from fedcap.federation.site_data import SiteData, load_site_data
 from fedcap.federation.site_state import SiteState, StateFolder
-from fedcap.registry import InputError
 from fedcap.training import Job, ModelError, single_thread
 from fedcap.training.network import PROCESS_WIDE
 

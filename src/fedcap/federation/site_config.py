@@ -16,13 +16,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedcap.errors import InputError, validation_message
 from fedcap.federation.audit import AUDIT, Audit
 from fedcap.federation.commented import commented
 from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
 from fedcap.records import Named, read_toml
-from fedcap.registry import InputError
-from fedcap.words import validation_message
 
 SITE, POLICY, AUTHORITY = "site.toml", "policy.toml", "ca.crt"
 

@@ -17,10 +17,10 @@ from fedcap import data
 from fedcap.data import Dataset, FederatedData, Scaling, Source
 from fedcap.data.dealing import draw_root
 from fedcap.data.partitions import Partition
+from fedcap.errors import InputError, nearest
 from fedcap.federation.plan import Plan
 from fedcap.records import overlay
-from fedcap.registry import InputError, nearest
-from fedcap.samples import Samples
+from fedcap.state import Samples
 from fedcap.training import LocalData
 
 ALL = "all"

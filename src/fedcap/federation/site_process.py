@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from fedcap.errors import InputError
 from fedcap.federation.flower.door import opened
 from fedcap.federation.flower.node import Node
 from fedcap.federation.flower.version import require_flower
@@ -15,7 +16,6 @@ from fedcap.federation.messages import Answer, Arrays, Config, Malformed, Order
 from fedcap.federation.plan import SLACK
 from fedcap.federation.site import Site
 from fedcap.federation.site_config import SiteDirectory
-from fedcap.registry import InputError
 
 MOST_MODELS = 64
 """How many models an order may have, as far as this process reads it; the policy bounds the bytes."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from torch import Tensor
 
 from fedcap.data import Scaling
+from fedcap.errors import InputError
 from fedcap.federation.plan import Plan
 from fedcap.federation.site_config import SiteDirectory
 from fedcap.files import write_aside
 from fedcap.records.snapshot import About, pack, unpack
-from fedcap.registry import InputError
 from fedcap.state import Tensors, owned, under
 
 GENERATIONS = 2

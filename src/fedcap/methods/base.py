@@ -24,9 +24,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedcap import objects
+from fedcap import fingerprint
 from fedcap.detection import Judge, Look, as_policy, make_judge, policies
-from fedcap.matrices import Rows
+from fedcap.matrix import Rows
 from fedcap.methods.choice import Choice
 from fedcap.methods.dispatch import Dispatch
 from fedcap.registry import Registry
@@ -149,7 +149,7 @@ class Method(ABC, Generic[S]):
         found = () if self.judge is None else self.judge.detectors.items()
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
-            "detectors": [objects.written(name, detector) for name, detector in found],
+            "detectors": [fingerprint.written(name, detector) for name, detector in found],
             "policy": policies.canonical(as_policy(self._policy())),
         }
 

@@ -1,7 +1,7 @@
 """The equations of FedCAP (Li et al., ACSAC 2024) as pure functions on matrices.
 
 Rows are clients, columns are weights: `pool` and `models` are N×D, `requests` R×D, weights R×N. Eq. 4, the
-cosines between updates, is `fedcap.matrices.cosines`.
+cosines between updates, is `fedcap.matrix.cosines`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcap.matrices import NARROW, Rows, Values, column_blocks, cosines, to_floats, to_tensor, weighted_mean
+from fedcap.matrix import NARROW, Rows, Values, column_blocks, cosines, to_floats, to_tensor, weighted_mean
 from fedcap.products import fast_products
 
 

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from fedcap import detection
 from fedcap.detection import Look
-from fedcap.matrices import Rows, cosines
+from fedcap.matrix import Rows, cosines
 from fedcap.methods import equations, guard
 from fedcap.methods.base import Judged, Method, Pools, Uploads, registry
 from fedcap.methods.choice import Choice

@@ -30,9 +30,8 @@ from torch.nn import functional
 
 from fedcap.methods.base import Judged, Method, Pools, registry
 from fedcap.methods.dispatch import Dispatch
-from fedcap.randomness import derive
-from fedcap.samples import Samples
-from fedcap.state import Tensors
+from fedcap.rng import derive
+from fedcap.state import Samples, Tensors
 from fedcap.training import Layout, LocalClient, Trained
 
 

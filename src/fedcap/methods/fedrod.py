@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from fedcap.errors import InputError, nearest
 from fedcap.methods.base import registry
 from fedcap.methods.fedavg import FedAvg
-from fedcap.registry import InputError, nearest
 from fedcap.state import Tensors
 from fedcap.training import SGD, Descent, Layout, Learner, LocalClient, Network, Trained
 

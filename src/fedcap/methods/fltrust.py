@@ -18,10 +18,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcap.aggregators.columns import blocks, distances_to, weighted_sum
+from fedcap.errors import InputError
+from fedcap.matrix import blocks, distances_to, weighted_sum
 from fedcap.methods.base import Judged, registry
 from fedcap.methods.global_model import GlobalModel, GlobalState
-from fedcap.registry import InputError
 
 
 def trusted_step(updates: Tensor, root: Tensor) -> Tensor:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from fedcap.detection import Look
-from fedcap.detection.spread import weighted_median
-from fedcap.matrices import NARROW, Rows, column_blocks, cosines, weighted_mean
+from fedcap.matrix import NARROW, Rows, column_blocks, cosines, weighted_mean, weighted_median
 from fedcap.methods import equations
 
 REVISION = 4

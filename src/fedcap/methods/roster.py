@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.state import Tensors, names_to_tensor, tensor_to_names
 
 

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from fedcap.detection import Reason
-from fedcap.matrices import finite_rows
+from fedcap.matrix import finite_rows
 from fedcap.methods.base import Method
 from fedcap.methods.conclude import Conclusion, conclude
 from fedcap.methods.intake import Admission, Expected, Upload, admit
 from fedcap.methods.roster import Roster
 from fedcap.methods.rounds import Closing, Offer, Opening, Serving
-from fedcap.randomness import derive
+from fedcap.rng import derive
 from fedcap.state import Tensors, names_to_tensor, owned, tensor_to_names, under
 from fedcap.training import Layout
 

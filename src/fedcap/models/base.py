@@ -13,9 +13,10 @@ from functools import partial
 import torch
 from torch import nn
 
+from fedcap.errors import InputError
 from fedcap.models.given import Given
 from fedcap.models.trying import as_text, complete, label, try_out
-from fedcap.registry import InputError, Registry, load
+from fedcap.registry import Registry, load
 
 
 class Architecture(ABC):

@@ -14,8 +14,9 @@ from typing import Any
 
 from torch import nn
 
-from fedcap import objects
-from fedcap.registry import InputError, load
+from fedcap import fingerprint
+from fedcap.errors import InputError
+from fedcap.registry import load
 
 SHOWN = 16
 """How many digits of the hash stand in the label."""
@@ -59,7 +60,7 @@ def as_choice(model: Any) -> str | Given | None:
         except Exception as error:
             raise InputError(f"model cannot be copied ({error}): give a function that builds it") from error
     elif callable(model):
-        found = objects.reference(model)
+        found = fingerprint.reference(model)
         if found is not None:
             return found
         build = model
@@ -68,5 +69,5 @@ def as_choice(model: Any) -> str | Given | None:
             "model should be a name, an nn.Module, or a function or class without arguments that builds one"
             f" (got {model!r})"
         )
-    label, known = objects.label(model), objects.fingerprint(model)
+    label, known = fingerprint.label(model), fingerprint.fingerprint(model)
     return Given(build, f"{label.removesuffix('>')}, {known[:SHOWN]}>")

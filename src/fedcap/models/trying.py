@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from fedcap.errors import InputError, UserCodeError
 from fedcap.models.given import Given
-from fedcap.registry import InputError, UserCodeError
 
 
 def as_text(shape: tuple[int, ...]) -> str:

@@ -36,14 +36,7 @@ from fedcap.records.rounds import (
     recorded,
 )
 from fedcap.records.run import Run, read
-from fedcap.records.settings import (
-    FREE_TO_CHANGE,
-    Named,
-    Settings,
-    digest,
-    flattened,
-    overlay,
-)
+from fedcap.records.settings import FREE_TO_CHANGE, Named, Settings, digest, flattened, overlay
 from fedcap.records.tables import Table, clients_table, markdown, summary_table
 from fedcap.records.toml import read_toml, to_toml
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedcap.errors import InputError
 from fedcap.records.outcome import Outcome
-from fedcap.registry import InputError
 
 CELLS, FAILED, OUTCOME, PLANNED = "cells", "failed", "outcome.json", "planned.json"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from fedcap.errors import InputError
 from fedcap.records.directory import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, RunDirectory
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import Result, summarise
 from fedcap.records.rounds import RoundRecord
 from fedcap.records.settings import Settings
-from fedcap.registry import InputError
 
 
 def checked_provenance(directory: RunDirectory, settings: Settings) -> Provenance | None:

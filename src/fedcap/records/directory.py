@@ -19,6 +19,7 @@ from typing import IO, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
+from fedcap.errors import InputError
 from fedcap.files import write_aside
 from fedcap.records.checksum import is_intact, signature, signed
 from fedcap.records.mixing import MIXING, Mixing, read_frames
@@ -27,7 +28,6 @@ from fedcap.records.result import Result
 from fedcap.records.rounds import RoundRecord
 from fedcap.records.settings import Settings
 from fedcap.records.toml import read_toml, to_toml
-from fedcap.registry import InputError
 
 CONFIG, PROVENANCE, ROUNDS = "config.toml", "provenance.json", "rounds.jsonl"
 CHECKPOINT, RESULT = "checkpoint.safetensors", "result.json"

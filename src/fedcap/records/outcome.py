@@ -17,14 +17,13 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedcap.errors import InputError, validation_message
 from fedcap.records.peaks import Peaks
 from fedcap.records.provenance import Provenance
 from fedcap.records.result import ClientResult, Result
 from fedcap.records.rounds import RoundRecord, finite
 from fedcap.records.run import Run
 from fedcap.records.settings import FREE_TO_CHANGE, Settings
-from fedcap.registry import InputError
-from fedcap.words import validation_message
 
 LARGEST = 20_000
 """How many bytes an outcome may have as JSON."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from fedcap.words import plural
+from fedcap.errors import plural
 
 if TYPE_CHECKING:
     from fedcap.records.result import Result

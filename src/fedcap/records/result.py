@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from fedcap.errors import InputError
 from fedcap.records.mass_removal import nobody_left
 from fedcap.records.metrics import Metrics, metrics_of
 from fedcap.records.prose import describe_result
 from fedcap.records.rounds import RoundRecord, finite
-from fedcap.registry import InputError
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcap.errors import InputError
 from fedcap.records.checks import checked_provenance, checked_result, checked_rounds
 from fedcap.records.directory import CONFIG, PROVENANCE, RunDirectory
 from fedcap.records.frame import all_columns, tidy_rows
@@ -17,7 +18,6 @@ from fedcap.records.provenance import Provenance
 from fedcap.records.result import ClientResult, Removal, Result, client_results, has_diverged, removals
 from fedcap.records.rounds import RoundRecord
 from fedcap.records.settings import Settings
-from fedcap.registry import InputError
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from fedcap.choices import to_table
-from fedcap.registry import plain
+from fedcap.registry import plain, to_table
 
 FREE_TO_CHANGE = ("workers", "checkpoint_every", "track")
 """Settings on which no result depends: they may change when a run is resumed."""

@@ -15,9 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from fedcap.errors import InputError
 from fedcap.records.checksum import checksum
 from fedcap.records.directory import CHECKPOINT, RunDirectory
-from fedcap.registry import InputError
 from fedcap.state import Tensors
 
 

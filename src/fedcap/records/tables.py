@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedcap.files import Value
 from fedcap.records.latex import latex
 from fedcap.records.run import Run
-
-Value = str | bool | int | float | None
 
 DIVERGED_NOTE = "† diverged: weights of honest clients became NaN or infinite."
 SUMMARY_COLUMNS = (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcap.report.saving import save
-from fedcap.samples import Samples
+from fedcap.state import Samples
 
 SHEET_COLUMNS = 12
 SHEET_ROWS = 20

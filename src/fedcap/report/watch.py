@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.report.page import page
 from fedcap.report.story import NothingThere, Story, packed, story_of
 

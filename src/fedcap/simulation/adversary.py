@@ -11,11 +11,10 @@ from fedcap.attacks import Attack, Foresight, ServerView, View
 from fedcap.methods.intake import Upload
 from fedcap.methods.rounds import Closing, Offer
 from fedcap.methods.server import Server
-from fedcap.randomness import derive
 from fedcap.records import Realised
-from fedcap.samples import Samples
+from fedcap.rng import derive
 from fedcap.simulation.measures import measure_attack
-from fedcap.state import Tensors
+from fedcap.state import Samples, Tensors
 
 
 class Adversary:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from fedcap.errors import InputError
 from fedcap.records import RunDirectory
-from fedcap.registry import InputError
 from fedcap.trackers import Tracker
 from fedcap.training import Crew
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from fedcap.errors import InputError
 from fedcap.files import write_aside
 from fedcap.products import chosen_products
 from fedcap.records import (
@@ -31,7 +32,6 @@ from fedcap.records import (
     digest,
 )
 from fedcap.records.snapshot import About, pack, read_checkpoint
-from fedcap.registry import InputError
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.preparation import Inputs
 from fedcap.simulation.setup import COMPUTES

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fedcap import aggregators, attacks, data, methods
-from fedcap.choices import spelling
+from fedcap.errors import InputError
 from fedcap.records import overlay
-from fedcap.registry import GIVEN, InputError, Registry, as_table
+from fedcap.registry import GIVEN, Registry, as_table, spelling
 from fedcap.simulation.presets import PRESETS
 
 NO_ATTACK = "none"

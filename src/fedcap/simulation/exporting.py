@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.simulation.preparation import Answering
 from fedcap.simulation.trained import TrainedModels
 
@@ -50,10 +50,10 @@ def exported(
     if preparation.scaling is not None:
         about["mean"] = preparation.scaling.mean.tolist()
         about["deviation"] = preparation.scaling.deviation.tolist()
-    return _weights(answering, about), about
+    return _weights_to_export(answering, about), about
 
 
-def _weights(answering: Answering, about: Mapping[str, Any]) -> bytes:
+def _weights_to_export(answering: Answering, about: Mapping[str, Any]) -> bytes:
     """Return the model's state dict, with the module's own names, as safetensors."""
     state = {name: tensor.clone() for name, tensor in answering.model.state_dict().items()}
     return save(state, metadata={ABOUT: json.dumps(about)})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcap import data
+from fedcap.errors import InputError
 from fedcap.records import (
     CONFIG,
     Provenance,
@@ -21,7 +22,6 @@ from fedcap.records import (
     checked_provenance,
     checked_result,
 )
-from fedcap.registry import InputError
 from fedcap.simulation.checkpoint import changed
 from fedcap.simulation.setup import COMPUTES, Setup
 

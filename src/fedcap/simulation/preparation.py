@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from fedcap.data import FederatedData
 from fedcap.data.own import as_array, as_inputs
 from fedcap.data.scaling import Scaling
+from fedcap.errors import InputError
 from fedcap.records import Provenance
-from fedcap.registry import InputError
 
 WHAT = "inputs"
 

@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedcap import attacks, data, methods, models
+from fedcap.errors import nearest, validation_message
 from fedcap.records import overlay
-from fedcap.registry import GIVEN, as_table, nearest
+from fedcap.registry import GIVEN, as_table
 from fedcap.simulation.choosing import UNLESS_GIVEN
 from fedcap.simulation.presets import preset
 from fedcap.training import SGD
-from fedcap.words import validation_message
 
 
 def resolve(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, 
 
 from fedcap import attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
-from fedcap.objects import source_digest, written
-from fedcap.randomness import derive
+from fedcap.errors import InputError, nearest
+from fedcap.fingerprint import source_digest, written
 from fedcap.records import Named, absent_attack, digest
-from fedcap.registry import GIVEN, InputError, nearest
+from fedcap.registry import GIVEN
+from fedcap.rng import derive
 from fedcap.simulation.resolving import resolve, without_none
 from fedcap.trackers import Tracker, Words, make_trackers
 from fedcap.training import SGD

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from fedcap import models
 from fedcap.data.scaling import Scaling
+from fedcap.errors import InputError, nearest
 from fedcap.methods import Method
 from fedcap.methods.server import Server
 from fedcap.records import Provenance
-from fedcap.registry import InputError, nearest
 from fedcap.simulation.keeping import InMemory, Keeping, OnDisk
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.preparation import Answering, Inputs, Preparation, scaling_tensors

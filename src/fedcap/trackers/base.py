@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcap.errors import InputError
 from fedcap.records import Result, RoundRecord
-from fedcap.registry import InputError, Registry
+from fedcap.registry import Registry
 
 
 @dataclass(frozen=True)

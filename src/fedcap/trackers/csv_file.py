@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedcap.files import Row, columns_of, write_csv
 from fedcap.records import RoundRecord
-from fedcap.records.rows import Row, columns_of, write_csv
 from fedcap.trackers.base import Tracked, Tracker, figures, registry
 
 FILE = "rounds.csv"

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from fedcap.errors import InputError
 from fedcap.records import Result, RoundRecord
-from fedcap.registry import InputError
 from fedcap.trackers.base import Tracked, Tracker, registry
 
 LOG = logging.getLogger("fedcap")

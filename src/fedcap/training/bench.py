@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from fedcap.products import Products, chosen_products, fast_products
-from fedcap.randomness import derived_seed, seed_globally
-from fedcap.samples import Samples
-from fedcap.state import Tensors
+from fedcap.rng import derived_seed, seed_globally
+from fedcap.state import Samples, Tensors
 from fedcap.training.client import LocalClient, LocalData, Trained, Trainer
 from fedcap.training.fit import SGD
 from fedcap.training.network import Network, fresh_network

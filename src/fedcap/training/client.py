@@ -13,8 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedcap.samples import Samples
-from fedcap.state import Tensors
+from fedcap.state import Samples, Tensors
 from fedcap.training.fit import SGD, Learner, fit
 from fedcap.training.network import Network
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor
 
-from fedcap.samples import Samples
+from fedcap.state import Samples
 from fedcap.training.descent import Descent
 from fedcap.training.network import Network
 

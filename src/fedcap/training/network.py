@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.training.chain import Chain, Place, chain_of
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedcap.samples import Samples
+from fedcap.state import Samples
 
 EVALUATION_BATCH = 4096
 

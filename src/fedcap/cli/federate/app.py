@@ -10,7 +10,7 @@ import click
 import typer
 
 from fedcap.cli.app import App, Command
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 OperatorDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="The operator's directory.")]
 SiteFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The site's directory.")]

@@ -9,7 +9,7 @@ import typer
 from fedcap.cli.errors import FAILED
 from fedcap.cli.federate.app import EitherDirectory, FederateApp, is_operators
 from fedcap.cli.output import AsJson, print_json
-from fedcap.words import plural
+from fedcap.errors import plural
 
 app = FederateApp("See what happened, and check that nobody has changed the record of it.")
 
@@ -67,8 +67,8 @@ def show(
     """Print what happened, a line for each event."""
     from dataclasses import asdict
 
+    from fedcap.errors import InputError, nearest
     from fedcap.federation.audit import AUDIT, EVENTS, Audit
-    from fedcap.registry import InputError, nearest
 
     is_operators(directory)
     if event is not None and event not in EVENTS:

@@ -9,7 +9,7 @@ import typer
 from fedcap.cli.errors import FAILED
 from fedcap.cli.federate.app import EitherDirectory, is_operators
 from fedcap.cli.output import AsJson, print_json, users_code
-from fedcap.words import plural
+from fedcap.errors import plural
 
 
 def check(directory: EitherDirectory, as_json: AsJson = False) -> None:

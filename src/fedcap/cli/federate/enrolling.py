@@ -15,7 +15,7 @@ import typer
 from fedcap.cli.federate.app import OperatorDirectory
 from fedcap.cli.output import AsJson, print_json
 from fedcap.cli.settings import Overrides, parse_setting
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 
 def enrol(

@@ -9,7 +9,7 @@ import typer
 
 from fedcap.cli.federate.app import EitherDirectory, is_operators
 from fedcap.cli.output import AsJson, print_json
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 if TYPE_CHECKING:
     from fedcap.federation.plan import Plan

@@ -10,7 +10,7 @@ import typer
 
 from fedcap.cli.errors import FAILED
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 SAMPLES = 1000
 """How many samples there are for all sites together."""

@@ -16,8 +16,7 @@ import typer
 
 from fedcap.cli.federate.app import OperatorDirectory, SiteFolder
 from fedcap.cli.output import AsJson, print_json
-from fedcap.registry import InputError, RunError
-from fedcap.words import plural
+from fedcap.errors import InputError, RunError, plural
 
 WISH_SECONDS = 600.0
 

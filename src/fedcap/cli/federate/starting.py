@@ -9,8 +9,7 @@ import typer
 
 from fedcap.cli.output import AsJson, print_json, users_code
 from fedcap.cli.settings import Overrides, parse_setting
-from fedcap.registry import InputError
-from fedcap.words import plural
+from fedcap.errors import InputError, plural
 
 if TYPE_CHECKING:
     from fedcap.federation.operator import Operator

@@ -20,8 +20,8 @@ from fedcap.data.cifar10.batches import BATCHES, CLASSES, OFFICIAL, read_batch
 from fedcap.data.cifar10.fetch import fetch_batches
 from fedcap.data.fetch import Download
 from fedcap.data.files import find, missing
-from fedcap.registry import InputError
-from fedcap.samples import Samples
+from fedcap.errors import InputError
+from fedcap.state import Samples
 
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 ARCHIVE = Download(

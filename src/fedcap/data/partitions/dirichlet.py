@@ -15,8 +15,7 @@ from torch import Tensor
 
 from fedcap.data.partitions.base import Partition, registry
 from fedcap.data.partitions.piles import Piles, capped
-from fedcap.registry import InputError
-from fedcap.words import plural
+from fedcap.errors import InputError, plural
 
 
 @registry.register("dirichlet")

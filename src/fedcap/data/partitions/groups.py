@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedcap.data.partitions.base import Partition, registry
 from fedcap.data.partitions.piles import Piles, samples_each, shuffled, spread
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 
 @registry.register("groups")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedcap.data.partitions.base import Partition, registry
 from fedcap.data.partitions.piles import capped
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 
 @registry.register("natural")

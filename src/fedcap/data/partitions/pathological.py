@@ -17,8 +17,7 @@ from torch import Tensor
 
 from fedcap.data.partitions.base import Partition, registry
 from fedcap.data.partitions.piles import Piles, spread
-from fedcap.registry import InputError
-from fedcap.words import plural
+from fedcap.errors import InputError, plural
 
 
 @registry.register("pathological")

@@ -20,8 +20,8 @@ from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, Unreachable, fetch_archive
 from fedcap.data.files import find, missing
 from fedcap.data.wisdm.readings import CLASSES, read_readings
-from fedcap.registry import InputError
-from fedcap.samples import Samples
+from fedcap.errors import InputError
+from fedcap.state import Samples
 
 FOLDER, FILE = "WISDM_ar_v1.1", "WISDM_ar_v1.1_raw.txt"
 ARCHIVE = Download("https://www.cis.fordham.edu/wisdm/includes/datasets/latest/WISDM_ar_latest.tar.gz")

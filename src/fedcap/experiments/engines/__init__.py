@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fedcap.errors import InputError, nearest
 from fedcap.experiments.engines.base import Engine
 from fedcap.experiments.engines.local import LocalEngine
-from fedcap.registry import InputError, nearest
 
 NAMES = ("local", "ray")
 

@@ -17,10 +17,10 @@ from multiprocessing.connection import wait
 from typing import Any, Self
 
 from fedcap.children import Child
+from fedcap.errors import InputError, RunError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import PAUSE, Watcher, no_room, play_here, settled
 from fedcap.experiments.store import CellStore
-from fedcap.registry import InputError, RunError
 from fedcap.simulation import NotPortableError, available_cores, carried
 
 LOG = logging.getLogger("fedcap")

@@ -16,11 +16,11 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
+from fedcap.errors import RunError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Teller, play
 from fedcap.experiments.engines.local import Opening
 from fedcap.records import Outcome
-from fedcap.registry import RunError
 
 NICENESS = 19
 

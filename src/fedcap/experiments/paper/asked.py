@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedcap.errors import plural
 from fedcap.experiments.panel import NO_ATTACK, Panel
 from fedcap.experiments.paper.harm import harm
 from fedcap.experiments.tables import heading
+from fedcap.files import Value
 from fedcap.records import Table
-from fedcap.records.tables import Value
-from fedcap.words import plural
 
 PAPER, HARDENED = "fedcap", "hardened"
 FLIPPING = "sign-flipping"

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from fedcap.choices import spelling
 from fedcap.experiments.paper.entry import Entry
 from fedcap.experiments.paper.items import item
 from fedcap.experiments.paper.measures import MEASURES
@@ -15,6 +14,7 @@ from fedcap.experiments.paper.recorded import resolved
 from fedcap.experiments.paper.setups import DATASETS, SET_UP_OF
 from fedcap.experiments.published import as_of_now
 from fedcap.records import settings_key
+from fedcap.registry import spelling
 from fedcap.report.story import Check, Said
 
 PRINTED = {"table-1": "Table I", "table-2": "Table II", "table-3": "Table III", "table-4": "Table IV"}

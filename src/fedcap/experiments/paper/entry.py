@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fedcap.choices import spelling
+from fedcap.errors import InputError, nearest
 from fedcap.experiments.paper.measures import MEASURES, Measure
 from fedcap.experiments.paper.setups import SCALARS, Method
-from fedcap.registry import InputError, nearest
+from fedcap.registry import spelling
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from fedcap.errors import InputError, nearest
 from fedcap.experiments.paper import figures, tables
 from fedcap.experiments.paper.entry import Item
 from fedcap.experiments.paper.traps import traps
-from fedcap.registry import InputError, nearest
 
 
 @cache

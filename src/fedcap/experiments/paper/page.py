@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedcap.errors import plural
 from fedcap.experiments.paper.columns import ONE_SETTING
 from fedcap.experiments.paper.entry import Entry, Item
 from fedcap.experiments.paper.items import items
@@ -18,7 +19,6 @@ from fedcap.experiments.paper.recorded import Recorded, planned, resolved
 from fedcap.experiments.paper.setups import DATASETS, SET_UP_OF, STAND_IN
 from fedcap.experiments.paper.show import Compared, compare, contests, panels, table
 from fedcap.records import Table
-from fedcap.words import plural
 
 FIGURES = "figures"
 """The folder of pictures, beside the page."""

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from fedcap.errors import plural
 from fedcap.experiments.paper import traps
 from fedcap.experiments.paper.items import items
 from fedcap.experiments.paper.published import TABLE_3
 from fedcap.experiments.paper.recorded import Recorded
 from fedcap.experiments.paper.show import Compared, compare, panels, table
+from fedcap.files import Value
 from fedcap.records import Table
-from fedcap.records.tables import Value
-from fedcap.words import plural
 
 HEAD = """# Reproducing
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import chain, product
 from statistics import fmean
 
+from fedcap.errors import plural
 from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
 from fedcap.experiments.panel import NO_ATTACK, Panel
@@ -18,9 +19,8 @@ from fedcap.experiments.paper.asked import HARDENED, PAPER, asked_table
 from fedcap.experiments.paper.harm import LOCAL, harm
 from fedcap.experiments.paper.scores import CURVES, roc_curves, separations
 from fedcap.experiments.tables import accuracy_table, difference_table
+from fedcap.files import Value
 from fedcap.records import Table
-from fedcap.records.tables import Value
-from fedcap.words import plural
 
 DETECTORS = ("robust-norm", "collusion", "direction")
 KNOWING = ("cuckoo", "inflate", "stealth", "frame", "steady", "sleeper", "noisy", "mimic", "worst-of")

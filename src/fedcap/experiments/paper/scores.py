@@ -11,8 +11,8 @@ from fedcap.experiments.comparison import Comparison
 from fedcap.experiments.panel import Panel
 from fedcap.experiments.paper.asked import PUBLISHED
 from fedcap.experiments.statistics import caught, separation
+from fedcap.files import Value
 from fedcap.records import Outcome, Table
-from fedcap.records.tables import Value
 
 WATCHED = "nobody removed"
 STEPS = [step / 50 for step in range(51)]

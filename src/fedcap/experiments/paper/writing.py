@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedcap.errors import plural
 from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison, map_name
 from fedcap.experiments.packing import unpack
@@ -17,7 +18,6 @@ from fedcap.experiments.paper.scores import roc_curves
 from fedcap.experiments.paper.show import compare
 from fedcap.experiments.store import CellStore
 from fedcap.files import write_aside
-from fedcap.words import plural
 
 HEADLINE = "headline.jsonl"
 ROBUSTNESS = "robustness.jsonl"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcap.errors import InputError
 from fedcap.federation.flower import bundle
 from fedcap.federation.flower.processes import Child, environment, listening, program
-from fedcap.registry import InputError
 
 if TYPE_CHECKING:
     from flwr.supercore.control import ControlHttpClient

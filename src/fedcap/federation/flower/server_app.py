@@ -16,6 +16,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedcap.errors import InputError, plural
 from fedcap.federation.building import Built
 from fedcap.federation.conductor import Conductor
 from fedcap.federation.flower.link import OPERATOR
@@ -26,9 +27,7 @@ from fedcap.federation.following import followed
 from fedcap.federation.operator import Operator
 from fedcap.federation.site_data import load_root
 from fedcap.records import RoundRecord
-from fedcap.registry import InputError
 from fedcap.trackers import make_trackers
-from fedcap.words import plural
 
 BETWEEN = 10.0
 """Seconds between two questions to newcomers."""

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fedcap.errors import RunError
 from fedcap.federation.flower.link import Away, Link
 from fedcap.federation.flower.processes import Child, Tail
 from fedcap.federation.operator import Operator
-from fedcap.registry import RunError
 
 LOCK = "server.lock"
 LOG = "server.log"

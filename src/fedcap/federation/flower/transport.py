@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from fedcap.errors import InputError
 from fedcap.federation.flower.pulling import TooLate, TooMuch, pull
 from fedcap.federation.flower.records import from_records, to_records
 from fedcap.federation.identity import fingerprint
 from fedcap.federation.messages import Answer, Arrays, Config, Malformed, Order
 from fedcap.federation.transport import Failure, Reply
-from fedcap.registry import InputError
 
 if TYPE_CHECKING:
     from flwr.app import Message

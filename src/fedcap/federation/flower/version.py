@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 FLOWER = "1.41.0"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.report.plots import courses, grids
 from fedcap.report.story import Story
 from fedcap.report.story.series import Course

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedcap.choices import spelling
+from fedcap.errors import InputError
 from fedcap.records import (
     CONFIG,
     FREE_TO_CHANGE,
@@ -29,7 +29,7 @@ from fedcap.records import (
     read,
 )
 from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome, read_planned
-from fedcap.registry import InputError
+from fedcap.registry import spelling
 from fedcap.report.story.paper import Paper, Said
 
 NO_ATTACK, MEAN = "none", "mean"

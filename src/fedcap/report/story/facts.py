@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedcap.choices import spelling
 from fedcap.records import to_toml
+from fedcap.registry import spelling
 from fedcap.report.story.series import Fact
 from fedcap.report.story.thinning import Thinning
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 
+from fedcap.errors import plural
 from fedcap.records import CONFIG, PROVENANCE, RESULT, ROUNDS
 from fedcap.records.intervals import half_width
 from fedcap.report.story.cells import Cell, read_cells
@@ -20,7 +21,6 @@ from fedcap.report.story.run import Known, run_story
 from fedcap.report.story.series import Fact
 from fedcap.report.story.story import Failed, Field, Map, Panel, Story
 from fedcap.report.story.thinning import ROOM, Thinning
-from fedcap.words import plural
 
 ROOM_OF_ALL = 1_000_000
 """How many numbers the arrays of one kind may have in all runs together."""

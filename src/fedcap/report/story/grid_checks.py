@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedcap.errors import plural
 from fedcap.report.story.story import Check, Failed, Headline, Panel, Story
-from fedcap.words import plural
 
 NAMED = 3
 """How many runs a sentence names, and how many maps have a headline."""

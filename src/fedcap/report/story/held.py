@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from fedcap.errors import InputError, plural
 from fedcap.records import (
     CONFIG,
     PROVENANCE,
@@ -22,8 +23,6 @@ from fedcap.records import (
     Settings,
     removals,
 )
-from fedcap.registry import InputError
-from fedcap.words import plural
 
 T = TypeVar("T")
 

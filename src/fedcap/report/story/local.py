@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcap.errors import InputError
 from fedcap.records import Outcome
-from fedcap.registry import InputError
 from fedcap.report.story.held import Held
 from fedcap.report.story.series import LocalCurve
 

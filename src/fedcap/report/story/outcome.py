@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcap.errors import duration, plural
 from fedcap.records import Outcome, Settings
 from fedcap.report.story.checks import over_the_wire, readings
 from fedcap.report.story.clients import gain_over
@@ -13,7 +14,6 @@ from fedcap.report.story.run import Known
 from fedcap.report.story.series import AccuracyCurves, Client, Course, Event, Spread
 from fedcap.report.story.story import Check, Headline, Story
 from fedcap.report.story.thinning import Thinning
-from fedcap.words import duration, plural
 
 
 def outcome_story(outcome: Outcome, settings: Settings, known: Known, thin: Thinning) -> Story:

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedcap.errors import plural
 from fedcap.records import CONFIG
 from fedcap.report.story.checks import checks, headlines
 from fedcap.report.story.clients import Standings
@@ -17,7 +18,6 @@ from fedcap.report.story.paper import Said
 from fedcap.report.story.series import Fact
 from fedcap.report.story.story import Story
 from fedcap.report.story.thinning import Thinning
-from fedcap.words import plural
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedcap.errors import InputError
 from fedcap.records import CONFIG, ROUNDS
-from fedcap.registry import InputError
 from fedcap.report.story.cells import is_grid
 from fedcap.report.story.clients import Standings
 from fedcap.report.story.grid import Memo, grid_story

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedcap.words import plural
+from fedcap.errors import plural
 
 ROOM = 150_000
 """How many numbers an array may have."""

@@ -10,7 +10,7 @@ import os
 from functools import cache
 from typing import Literal
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 from fedcap.training.crew.base import Crew, Outcome, WorkerError, single_thread
 from fedcap.training.crew.processes import ProcessCrew
 from fedcap.training.crew.solo import SoloCrew

@@ -11,8 +11,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from fedcap.errors import InputError, RunError
 from fedcap.products import fast_products
-from fedcap.registry import InputError, RunError
 from fedcap.state import Tensors
 from fedcap.training.bench import Bench, Job, Performed
 from fedcap.training.client import LocalData

@@ -8,7 +8,7 @@ import pickle
 from dataclasses import replace
 from typing import Any
 
-from fedcap.objects import importable
+from fedcap.fingerprint import importable
 from fedcap.training.bench import Bench
 
 ADVICE = "to use several workers, put it into a module of its own"

@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Any, Self
 
-from fedcap.registry import InputError
+from fedcap.errors import InputError
 
 QUIET = ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")
 """What Ray does not do unless the user says so: tell its makers of its use, and warn of its own future."""

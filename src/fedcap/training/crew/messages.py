@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedcap.samples import Samples
+from fedcap.state import Samples
 from fedcap.training.bench import Job
 from fedcap.training.client import LocalData
 from fedcap.training.crew.packing import Packing

@@ -21,8 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcap.samples import Samples
-from fedcap.state import Tensors
+from fedcap.state import Samples, Tensors
 from fedcap.training.bench import Bench, Job, Performed
 from fedcap.training.client import LocalData
 from fedcap.training.crew.base import Outcome, WorkerError, explain

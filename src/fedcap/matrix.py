@@ -2,20 +2,36 @@
 
 A block fits the processor's cache, and no step needs a copy of the whole matrix. Lengths and products are
 summed over blocks in double precision.
+
+Updates taken in blocks of columns that fit the cache: sorted coordinates, products, distances.
+
+Products are summed in double precision, which holds products of single-precision numbers exactly: rows that
+differ little are told apart, and a row of 1e30 does not overflow. On a CPU the work inside a
+block is NumPy's: it sorts, compares and multiplies small matrices faster than PyTorch.
+
+How far a number lies from the others', in units of their own spread, and what that says against a client.
+
+A minority, however far out it lies, cannot move the median and the median absolute deviation (MAD) beyond
+what they could be among the others. Nor can it move the shortest interval that holds a majority, which serves
+better where all liars lie on one side: with four liars of ten there, the median is near the edge of the
+others, and the MAD nearly their whole range. Where votes are given, clients who sent the same have one
+between them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fedcap.errors import InputError
 from fedcap.products import fast_products
-from fedcap.registry import InputError
 
 Values = Tensor | ArrayLike
 """Numbers as users have them: a tensor, a NumPy array, or nested lists."""
@@ -179,3 +195,161 @@ def cosines(left: Rows, right: Rows, columns: slice | None = None) -> Tensor:
         squares_left, products = squares_right, products.triu() + products.triu(1).T
     lengths = (squares_left[:, None] * squares_right).sqrt()
     return torch.where(lengths > 0, products / lengths, 0.0).to(matrix.dtype)
+
+
+CACHED = 1 << 18
+"""Numbers in a block: a megabyte in single precision."""
+NETWORK_UP_TO = 32
+"""With at most so many rows, comparing whole rows pair by pair is faster than sorting every coordinate."""
+
+
+def blocks(rows: Tensor) -> Iterator[slice]:
+    """Yield the columns of each block, as many as fit the cache with so many rows."""
+    return column_blocks(rows.shape[1], max(1, CACHED // max(1, len(rows))))
+
+
+def order_statistics(block: Tensor) -> Tensor:
+    """Return a block N×B with the values of each coordinate in ascending order."""
+    if block.device.type != "cpu":
+        return block.sort(dim=0).values
+    if len(block) > NETWORK_UP_TO:
+        values = block.T.contiguous()
+        values.numpy().sort(axis=1)
+        return values.T
+    rows = list(block.numpy().copy())
+    spare = np.empty_like(rows[0])
+    for low, high in comparators(len(rows)):
+        first, second = rows[low], rows[high]
+        np.minimum(first, second, out=spare)
+        np.maximum(first, second, out=second)
+        rows[low], spare = spare, first
+    return torch.from_numpy(np.stack(rows))
+
+
+@cache
+def comparators(count: int) -> tuple[tuple[int, int], ...]:
+    """Return the pairs to compare, in order, that sort so many values: Batcher's merge exchange.
+
+    Knuth, "The Art of Computer Programming", volume 3, section 5.2.2, algorithm M.
+    """
+    pairs: list[tuple[int, int]] = []
+    top = 1 << max(0, (count - 1).bit_length() - 1)
+    p = top
+    while p:
+        q, r, d = top, 0, p
+        while True:
+            pairs += [(i, i + d) for i in range(count - d) if i & p == r]
+            if q == p:
+                break
+            q, r, d = q // 2, p, q - p
+        p //= 2
+    return tuple(pairs)
+
+
+def products(rows: Tensor, exact: bool = True) -> Tensor:
+    """Return the products of all rows with each other, N×N, in double precision.
+
+    If they need not be exact, those within a block are summed in the precision of the rows.
+    """
+    if rows.device.type == "cpu":
+        array = rows.numpy()
+        found = np.zeros((len(rows), len(rows)))
+        wide = np.empty((len(rows), 0))
+        for block in blocks(rows):
+            part = array[:, block]
+            if exact:
+                if part.shape != wide.shape:
+                    wide = np.empty(part.shape)
+                wide[:] = part
+                part = wide
+            with np.errstate(over="ignore", invalid="ignore"):  # inf tells the caller to ask for exact ones
+                found += part @ part.T  # NumPy sees that the product is symmetric and computes half of it
+        return torch.from_numpy(found)
+    total = rows.new_zeros((len(rows), len(rows)), dtype=torch.float64)
+    for block in blocks(rows):
+        columns = rows[:, block].double()
+        total.addmm_(columns, columns.T)
+    return total
+
+
+def squared_distances(rows: Tensor) -> Tensor:
+    """Return the squared distances between all rows, N×N, in double precision."""
+    found = products(rows)
+    squares = found.diagonal().clone()
+    return (squares[:, None] + squares - 2 * found).fill_diagonal_(0).clamp_min_(0)
+
+
+def distances_to(rows: Tensor, point: Tensor | None = None) -> Tensor:
+    """Return each row's distance to a point, or to the origin, N, in double precision."""
+    total = rows.new_zeros(len(rows), dtype=torch.float64)
+    for block in blocks(rows):
+        part = rows[:, block] if point is None else rows[:, block] - point[block]
+        total += torch.linalg.vector_norm(part, dim=1).double().square_()
+    if rows.dtype != torch.float64 and not bool(total.isfinite().all()):  # a row's squares overflow
+        return distances_to(rows.double(), point)
+    return total.sqrt_()
+
+
+def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
+    """Return the rows' sum with the given weights, D."""
+    return weights.to(rows) @ rows
+
+
+def mean_of(rows: Tensor, kept: Tensor) -> Tensor:
+    """Return the mean of the rows that are kept, D; `kept` holds their indices."""
+    weights = rows.new_zeros(len(rows))
+    weights[kept] = 1 / len(kept)
+    return weighted_sum(weights, rows)
+
+
+SIGMA = 1.4826
+"""The deviation of normal numbers is so many times their MAD, or half the width of their shortest half."""
+FEW = 5.0
+"""The shortest majority of few numbers is shorter than that of many; this makes up for it."""
+THETA = 0.8
+
+
+def deviations(values: Tensor, votes: Tensor, floor: float) -> Tensor:
+    """Return (x − median) / max(σ, floor), N, with σ = 1.4826 · MAD, both over votes."""
+    middle = weighted_median(values, votes)
+    spread = SIGMA * weighted_median((values - middle).abs(), votes)
+    return (values - middle) / spread.clamp_min(floor)
+
+
+def shortest_majority(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the middle of the shortest interval that holds a majority of the values, and their spread.
+
+        σ = 1.4826 · (1 + 5 / (n − 1)) · half the width
+
+    This is the least median of squares (Rousseeuw, 1984) with its factor for few values. Of intervals that
+    are equally short the lowest counts.
+    """
+    ascending, majority = values.sort().values, len(values) // 2 + 1
+    low, high = ascending[: len(values) - majority + 1], ascending[majority - 1 :]
+    at = int((high - low).argmin())
+    few = 1 + FEW / max(len(values) - 1, 1)
+    return (low[at] + high[at]) / 2, SIGMA * few * (high[at] - low[at]) / 2
+
+
+def weighted_median(values: Tensor, weights: Tensor) -> Tensor:
+    """Return the smallest value at which half of the weight is reached; with halves even, the mean of two."""
+    order = torch.argsort(values)
+    reached = torch.cumsum(weights[order], dim=0)
+    half = reached[-1] / 2
+    at = int(torch.searchsorted(reached, half * (1 - 1e-12)))
+    low = values[order[at]]
+    even = math.isclose(float(reached[at]), float(half), rel_tol=1e-9) and at + 1 < len(values)
+    return (low + values[order[at + 1]]) / 2 if even else low
+
+
+def evidence(deviation: Tensor, usual: float) -> Tensor:
+    """Return the logarithm of the evidence against a client, N, by how far out it is.
+
+        log e = max(θ · (z − usual), −1),    θ = 0.8
+
+    Honest clients differ from each other in every round alike, so deviations below the usual one speak for a
+    client, though no single round speaks loudly for it. If nine rounds of ten are below usual − 1/θ, and the
+    others no further beyond usual than an exponential number would be, E[e] < 1: the product of e over
+    rounds is a fair game at best, and by Ville's inequality ever reaches 1/δ with a chance of at most δ.
+    """
+    return (THETA * (deviation - usual)).clamp_min(-1.0)

@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used; the message says what to do about it."""
+
+
+class UserCodeError(InputError):
+    """Code of the user's own fails; the message names it, and the cause has the traceback."""
+
+
+class RunError(RuntimeError):
+    """A run cannot go on; the message says all there is to say, and the cause has the traceback."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return "did you mean …? (known: …)" for a word that is not among the known ones."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+    return f"{hint}(known: {', '.join(known) or 'none'})"
 
 
 def plural(count: int, noun: str) -> str:
