@@ -18,8 +18,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fedcap import models
-from fedcap.attacks.base import Attack, Crafted
-from fedcap.attacks.scene import Scene, noise, unit, victims
+from fedcap.attacks.base import Attack, Crafted, Scene, noise, unit, victims
 from fedcap.errors import InputError
 from fedcap.training import Layout
 

@@ -15,7 +15,7 @@ from view_tools import calibrated, cosine, matrix, seen
 import fedcap
 from fedcap import attacks, methods
 from fedcap.attacks import Foresight, ServerView, View
-from fedcap.attacks.scene import Scene, harm, longest
+from fedcap.attacks.base import Scene, harm, longest
 from fedcap.errors import InputError
 from fedcap.methods.intake import Upload
 from fedcap.simulation import Simulation, make_crew

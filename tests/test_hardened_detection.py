@@ -14,9 +14,9 @@ from scipy import stats
 from torch import Tensor
 
 from fedcap.detection import Reason, Score, make_judge, recall
+from fedcap.detection.base import Evidence
 from fedcap.detection.collusion import Collusion, centrality, oddity
 from fedcap.detection.direction import Direction
-from fedcap.detection.evidence import Evidence
 from fedcap.matrix import Rows, cosines, deviations, evidence, folded, weighted_median
 from fedcap.state import Tensors, owned
 

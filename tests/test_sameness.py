@@ -8,8 +8,8 @@ import torch
 from detection_tools import look_of
 
 import fedcap
-from fedcap.detection import Look, sameness
-from fedcap.detection.sameness import noise_apart
+from fedcap.detection import Look, view
+from fedcap.detection.view import noise_apart
 from fedcap.matrix import Rows, cosines
 
 NOISES = {
@@ -59,7 +59,7 @@ def test_where_everybody_adds_noise_nobody_is_accused_of_it():
     noise = torch.randn(12, 3000, generator=generator) / 3000**0.5
     noisy = alike + 0.8 * alike.norm(dim=1, keepdim=True) * noise
     near = cosines(Rows(noisy), Rows(noisy)).fill_diagonal_(0).max(dim=1).values
-    assert float(near.min()) > sameness.SHARED  # it is not for want of likeness
+    assert float(near.min()) > view.SHARED  # it is not for want of likeness
     assert float(np.median(evenness((noisy - noisy.roll(1, dims=0)).numpy()))) > 0.7
     assert not found(noisy).any()
 
@@ -108,7 +108,7 @@ def evenness(differences: np.ndarray) -> np.ndarray:
     """What is found between rows that have these differences."""
     rows = torch.from_numpy(np.concatenate([differences + 7.0, np.full_like(differences, 7.0)]))
     first = torch.arange(len(differences))
-    return sameness._evenness(rows, first, first + len(differences)).numpy()
+    return view._evenness(rows, first, first + len(differences)).numpy()
 
 
 def test_evenness_is_the_sum_of_absolute_values_over_the_length():

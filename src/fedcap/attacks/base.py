@@ -1,25 +1,136 @@
-"""What every attack is: a frozen set of options, and one function from a view of the round to malicious rows.
+"""The round as a server that knows all models sees it, for attackers who aim at what it compares.
+
+A client's row, seen from the server's global model w, is what it received, plus the update it sent, minus w:
+FedCAP's calibrated update. An attacker who knows what everybody received can choose its row there. A server
+without a global model compares updates as they were sent.
+
+What every attack is: a frozen set of options, and one function from a view of the round to malicious rows.
 
 `View` is all that an attacker with full knowledge sees of a round. Most attacks look at the updates and at
 who is malicious, and so can be called on a matrix alone: `attack(updates, malicious)`. Those that follow
 their victims, know the defence, or remember earlier rounds use the rest of the view.
+
+What Min-Max and Min-Sum share: d_m = mean + γ · d_p, γ the largest that keeps within a bound.
+
+Reference: Shejwalkar, Houmansadr, "Manipulating the Byzantine", NDSS 2021. Both bounds are quadratic
+in γ, so the largest γ is a root and needs no search. Rows are all N participants' honest updates.
+Products are taken in double precision over blocks of columns: exact, whatever D is.
+
+An attack round another one: what malicious clients send is the inner attack's, changed or held back.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, InstanceOf
 from torch import Tensor
 
-from fedcap.matrix import Values, to_floats, to_tensor
+from fedcap.errors import InputError
+from fedcap.matrix import Values, column_blocks, to_floats, to_tensor
 from fedcap.registry import Registry
-from fedcap.state import Samples, Tensors
+from fedcap.state import Samples, Tensors, owned, under
+
+RowsAt = Callable[[float], Tensor]
+"""From a size to the rows that malicious clients send, M×D."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What everybody received and the point it is seen from; zeros where updates are compared as sent."""
+
+    view: View
+    received: Tensor
+    """N×D, or zeros: the model each received, the mean if it received several."""
+    reference: Tensor
+    """D: the server's global model; for the blind, the mean of what malicious clients received."""
+
+    @classmethod
+    def of(cls, view: View, blind: bool = False) -> Scene:
+        """Look at a round; the blind see what malicious clients receive, and nothing of the server."""
+        server = None if blind else view.server.reference
+        if view.look_at_received is None or (server is None and not blind):
+            return cls(view, torch.zeros_like(view.updates), torch.zeros_like(view.updates[0]))
+        received = torch.stack([_one(view.received(row)) for row in range(len(view.updates))]).to(
+            view.updates
+        )
+        reference = received[view.malicious].mean(dim=0) if server is None else server.to(received)
+        return cls(view, received, reference)
+
+    @property
+    def rows(self) -> Tensor:
+        """The honest rows, N×D, as the server would see them."""
+        return self.received + self.view.updates - self.reference
+
+    def updates(self, rows: Tensor) -> Tensor:
+        """Return what malicious clients must send, M×D, so that the server sees these rows."""
+        return rows + self.reference - self.received[self.view.malicious]
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Return the rows, or one vector, at length 1; a row of zeros stays as it is."""
+    return torch.nn.functional.normalize(rows, dim=-1)
+
+
+def victims(view: View) -> Tensor:
+    """Return the rows at which the attack aims: the benign clients', or all if nobody is benign."""
+    return (~view.malicious if bool((~view.malicious).any()) else view.malicious).nonzero().flatten()
+
+
+def aim(view: View) -> Tensor:
+    """Return the mean update of the victims, D: where they want to go."""
+    return view.updates[victims(view)].mean(dim=0)
+
+
+def noise(view: View, rows: int) -> Tensor:
+    """Return independent random directions of length 1, one per row; without a generator, always the same."""
+    generator = view.generator or torch.Generator().manual_seed(0)
+    drawn = torch.randn(rows, view.updates.shape[1], generator=generator)
+    return unit(drawn).to(view.updates)
+
+
+def harm(view: View, before: Foresight, after: Foresight) -> float:
+    """Return how far the victims' next models are thrown back, on average, along the way they want to go.
+
+    `before` is what comes of the round if nobody lies.
+    """
+    aimed = victims(view)
+    aimed = aimed[(before.served & after.served).to(aimed.device)[aimed]]
+    if not len(aimed):
+        return 0.0
+    back = (before.models[aimed] - after.models[aimed]) * unit(view.updates[aimed])
+    return float(back.sum(dim=1).mean())
+
+
+def longest(view: View, rows_at: RowsAt, start: float, most: float = 64.0, steps: int = 6) -> float:
+    """Return the largest size, in multiples of `start`, at which the server accuses no malicious client.
+
+    Sizes are doubled while they pass, up to `most`; then the interval is halved, `steps` times. It is 0 if
+    not even a small fraction of `start` passes.
+    """
+    bad = view.malicious.cpu()
+
+    def passes(size: float) -> bool:
+        return not bool(view.foresee(view.with_malicious(rows_at(size * start))).accused[bad].any())
+
+    low, high = 0.0, 1.0
+    while high <= most and passes(high):
+        low, high = high, 2 * high
+    if low >= most:
+        return low * start
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (middle, high) if passes(middle) else (low, middle)
+    return low * start
+
+
+def _one(models: Tensor) -> Tensor:
+    return models[0] if len(models) == 1 else models.mean(dim=0)
 
 
 @dataclass(frozen=True)
@@ -162,3 +273,134 @@ class Attack(ABC):
 
 
 registry: Registry[Attack] = Registry("attack", Attack, "fedcap.attacks")
+
+
+BLOCK = 1 << 16
+SHORT_OF_THE_BOUND = 1 - 1e-6
+"""γ stays a millionth short, so that rounding the row to single precision does not cross the bound
+(unless the mean is hundreds of times longer than the spread, where single precision is too coarse)."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Products of the centred updates c_i = mean − d_i and the perturbation p."""
+
+    products: Tensor
+    """N×N: c_i · c_j."""
+    along: Tensor
+    """N: p · c_i."""
+    length: Tensor
+    """Scalar: ‖p‖²."""
+
+    def squared_distances(self) -> Tensor:
+        """Return the N×N squared distances between the updates."""
+        squares = self.products.diagonal()
+        return (squares[:, None] + squares[None, :] - 2 * self.products).clamp_min(0)
+
+
+def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Geometry:
+    """Compute all products that either bound needs, one pass over the columns."""
+    rows, columns = updates.shape
+    products = updates.new_zeros((rows, rows), dtype=torch.float64)
+    along = updates.new_zeros(rows, dtype=torch.float64)
+    length = updates.new_zeros((), dtype=torch.float64)
+    for block in column_blocks(columns, BLOCK):
+        centred = mean[block].double() - updates[:, block].double()
+        direction = perturbation[block].double()
+        products += centred @ centred.T
+        along += centred @ direction
+        length += direction @ direction
+    return Geometry(products, along, length)
+
+
+@dataclass(frozen=True)
+class PerturbationAttack(Attack):
+    """mean + γ · d_p with the largest γ within a bound that the subclass states."""
+
+    direction: Literal["std", "sign", "unit"] = "std"
+    """d_p: minus the standard deviation, minus the mean's sign, or minus the mean's unit vector."""
+
+    @abstractmethod
+    def largest_gamma(self, geometry: Geometry) -> Tensor:
+        """Return the largest γ ≥ 0 within the bound."""
+
+    def craft(self, view: View) -> Tensor:
+        """Return the one vector that all malicious clients send."""
+        updates = view.updates
+        std, mean = torch.std_mean(updates, dim=0, correction=0)
+        if self.direction == "std":
+            perturbation = -std
+        elif self.direction == "sign":
+            perturbation = -mean.sign()
+        else:
+            perturbation = -torch.nn.functional.normalize(mean, dim=0)
+        geometry = measure(updates, mean, perturbation)
+        if geometry.length == 0:
+            return mean
+        gamma = SHORT_OF_THE_BOUND * self.largest_gamma(geometry)
+        return mean + gamma.to(mean.dtype) * perturbation
+
+
+AttackChoice = str | dict[str, Any] | InstanceOf[Attack] | InstanceOf[type[Any]]
+"""An attack's name, a table of its name and options, an object, or a class."""
+BEYOND_ROWS = ("poison", "poison_labels", "wire")
+"""What an attack overrides to change more than rows."""
+
+
+@dataclass(frozen=True)
+class AttackWrapper(Attack):
+    """An attack that has another one, which is built at once, so that mistakes in it are found early."""
+
+    attack: AttackChoice = "min-max"
+    """The inner attack: a name, a table of its name and options, or an object."""
+
+    def __post_init__(self) -> None:
+        _ = self.inner
+
+    @cached_property
+    def inner(self) -> Attack:
+        """The inner attack."""
+        return build_inner(self.attack)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all options as plain values, the inner attack's too."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**options, "attack": registry.canonical(self.attack)}
+
+    def poison(self, samples: Samples, classes: int, generator: torch.Generator) -> Samples:
+        """Return what the inner attack trains on."""
+        return self.inner.poison(samples, classes, generator)
+
+    def wire(self, row: Tensor) -> object:
+        """Return what the inner attack transmits."""
+        return self.inner.wire(row)
+
+
+def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
+    """Build an attack that is part of another one; refuse what would be lost there.
+
+    With `rows_alone` it must be one that changes nothing but rows: those can be sent in some rounds alone.
+    """
+    inner = registry.build(choice)
+    name = registry.named(choice)[0]
+    if inner.claim is not None:
+        raise InputError(f"{name} within another attack cannot claim samples: set claim on the outer one")
+    innermost = inner
+    while isinstance(innermost, AttackWrapper):
+        innermost = innermost.inner
+    beyond = (getattr(type(innermost), part) is not getattr(Attack, part) for part in BEYOND_ROWS)
+    if rows_alone and any(beyond):
+        raise InputError(f"{name} cannot be switched on and off by rounds: choose an attack on updates")
+    return inner
+
+
+def inner_rows(attack: Attack, view: View, name: str = "inner") -> Crafted:
+    """Return the rows of an inner attack, M×D, with the memory of the outer one after it.
+
+    What the inner attack remembers lies there under a name of its own.
+    """
+    found = attack.craft(replace(view, memory=owned(name, view.memory)))
+    crafted = found if isinstance(found, Crafted) else Crafted(found, owned(name, view.memory))
+    others = {key: kept for key, kept in view.memory.items() if not key.startswith(f"{name}.")}
+    rows = crafted.rows.to(view.updates).expand(int(view.malicious.sum()), -1)
+    return Crafted(rows, {**others, **under(name, crafted.memory)})

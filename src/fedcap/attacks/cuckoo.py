@@ -21,8 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, View, registry
-from fedcap.attacks.scene import Scene, aim, longest, noise, unit, victims
+from fedcap.attacks.base import Attack, Scene, View, aim, longest, noise, registry, unit, victims
 from fedcap.errors import InputError
 
 

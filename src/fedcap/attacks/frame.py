@@ -12,8 +12,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, View, registry
-from fedcap.attacks.scene import Scene, longest, unit, victims
+from fedcap.attacks.base import Attack, Scene, View, longest, registry, unit, victims
 
 
 @registry.register("frame")

@@ -19,8 +19,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, Crafted, View, registry
-from fedcap.attacks.scene import Scene, unit, victims
+from fedcap.attacks.base import Attack, Crafted, Scene, View, registry, unit, victims
 
 SHORTEST = 1e-12
 

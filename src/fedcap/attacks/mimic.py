@@ -14,8 +14,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedcap.attacks.base import Attack, Crafted, View, registry
-from fedcap.attacks.scene import noise, unit, victims
+from fedcap.attacks.base import Attack, Crafted, View, noise, registry, unit, victims
 from fedcap.state import names_to_tensor, tensor_to_names
 
 

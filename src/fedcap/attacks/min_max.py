@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcap.attacks.base import registry
-from fedcap.attacks.perturbation import Geometry, PerturbationAttack
+from fedcap.attacks.base import Geometry, PerturbationAttack, registry
 
 
 @registry.register("min-max", "minmax")

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcap.attacks.base import registry
-from fedcap.attacks.perturbation import Geometry, PerturbationAttack
+from fedcap.attacks.base import Geometry, PerturbationAttack, registry
 
 
 @registry.register("min-sum", "minsum")

@@ -13,9 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedcap.attacks.base import Crafted, View, registry
-from fedcap.attacks.scene import noise, unit
-from fedcap.attacks.wrapper import AttackWrapper, inner_rows
+from fedcap.attacks.base import AttackWrapper, Crafted, View, inner_rows, noise, registry, unit
 
 
 @registry.register("noisy")

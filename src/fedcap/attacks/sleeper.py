@@ -12,8 +12,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedcap.attacks.base import Attack, Crafted, View, registry
-from fedcap.attacks.wrapper import AttackChoice, AttackWrapper, build_inner, inner_rows
+from fedcap.attacks.base import (
+    Attack,
+    AttackChoice,
+    AttackWrapper,
+    Crafted,
+    View,
+    build_inner,
+    inner_rows,
+    registry,
+)
 
 
 @registry.register("sleeper")

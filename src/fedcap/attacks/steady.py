@@ -13,8 +13,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fedcap.attacks.base import Attack, Crafted, View, registry
-from fedcap.attacks.scene import Scene, unit
+from fedcap.attacks.base import Attack, Crafted, Scene, View, registry, unit
 
 HARDER, SOFTER = 1.25, 0.7
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, View, registry
-from fedcap.attacks.scene import RowsAt, Scene, aim, harm, longest, unit, victims
+from fedcap.attacks.base import Attack, RowsAt, Scene, View, aim, harm, longest, registry, unit, victims
 
 
 @registry.register("stealth")

@@ -14,9 +14,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fedcap.attacks.base import Attack, Crafted, View, registry
-from fedcap.attacks.scene import aim, harm
-from fedcap.attacks.wrapper import AttackChoice, build_inner, inner_rows
+from fedcap.attacks.base import (
+    Attack,
+    AttackChoice,
+    Crafted,
+    View,
+    aim,
+    build_inner,
+    harm,
+    inner_rows,
+    registry,
+)
 
 
 @registry.register("worst-of")

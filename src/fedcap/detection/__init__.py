@@ -6,17 +6,19 @@ removed (`Judge`, `Verdict`). `fedcap.detectors` is another name for this room.
 
 from fedcap.detection.base import (
     Detector,
+    Judge,
     Policy,
     Reason,
     Score,
     Verdict,
+    as_policy,
+    make_judge,
     policies,
     recall,
     registry,
     remember,
 )
-from fedcap.detection.judge import Judge, as_policy, make_judge
-from fedcap.detection.look import Look
+from fedcap.detection.view import Look
 
 names = registry.names
 make = registry.make

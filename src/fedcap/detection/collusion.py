@@ -29,8 +29,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.detection.base import Detector, Score, recall, registry, remember
-from fedcap.detection.look import Look
 from fedcap.detection.robust_norm import SHORTEST
+from fedcap.detection.view import Look
 from fedcap.matrix import deviations, evidence
 from fedcap.state import Tensors, owned, under
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.detection.base import Detector, Score, registry
-from fedcap.detection.look import Look
+from fedcap.detection.view import Look
 from fedcap.matrix import deviations, evidence
 from fedcap.state import Tensors
 

@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fedcap.detection.base import Detector, Score, registry
-from fedcap.detection.look import Look
+from fedcap.detection.view import Look
 from fedcap.state import Tensors
 
 

@@ -34,7 +34,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.detection.base import Detector, Score, recall, registry, remember
-from fedcap.detection.look import Look
+from fedcap.detection.view import Look
 from fedcap.matrix import evidence, shortest_majority, weighted_median
 from fedcap.state import Tensors
 

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 
 from fedcap.detection.base import Policy, Reason, Score, policies, recall, remember
-from fedcap.detection.look import Look
+from fedcap.detection.view import Look
 from fedcap.state import Tensors
 
 
