@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from fedcap import models
 from fedcap.training import Network
-from fedcap.training.chain import chain_of, layers
+from fedcap.training import fast_gradient as layers
+from fedcap.training.chain import chain_of
 
 
 @pytest.fixture(autouse=True)

@@ -26,8 +26,8 @@ from training_tools import (
 from fedcap.errors import InputError
 from fedcap.state import Tensors
 from fedcap.training import Crew, Job, WorkerError, available_cores, make_crew, single_thread
-from fedcap.training.crew import ProcessCrew, SoloCrew
-from fedcap.training.crew.packing import Packing
+from fedcap.training.workers import ProcessCrew, SoloCrew
+from fedcap.training.workers.base import Packing
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from training_tools import (
 )
 
 from fedcap.training import WorkerError
-from fedcap.training.crew import ProcessCrew, SoloCrew
+from fedcap.training.workers import ProcessCrew, SoloCrew
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_closing_a_crew_leaves_no_process_behind():
 
 OPENING = """
 import signal, time
-from fedcap.training.crew import ProcessCrew
+from fedcap.training.workers import ProcessCrew
 from training_tools import JOBS, Pair, Sleepy, bench_of, data_of, outcome
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told us to ignore it
 crew = ProcessCrew(2)

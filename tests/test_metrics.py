@@ -21,7 +21,7 @@ from fedcap.records import Measures, Metrics, Result, RoundRecord, Settings, Tal
 from fedcap.records.metrics import metrics_of
 from fedcap.simulation import Simulation, make_crew
 from fedcap.state import Samples
-from fedcap.training.testing import EVALUATION_BATCH, Findings
+from fedcap.training.evaluation import EVALUATION_BATCH, Findings
 
 QUICK: dict[str, Any] = {"rounds": 2, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
 

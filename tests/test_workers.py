@@ -28,13 +28,13 @@ from training_tools import (
 
 import fedcap
 from fedcap.training import available_cores, make_crew
-from fedcap.training import crew as crew_room
-from fedcap.training.crew import ProcessCrew, SoloCrew, watching
+from fedcap.training import workers as crew_room
+from fedcap.training.workers import ProcessCrew, SoloCrew, processes
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "PATIENCE", 0.5)
+    monkeypatch.setattr(processes, "PATIENCE", 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -118,15 +118,15 @@ def test_a_worker_that_is_merely_slow_is_never_replaced(caplog: pytest.LogCaptur
 
 def test_looks_that_were_missed_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-Z, this process and its workers stand still together, for however long."""
-    monkeypatch.setattr(watching, "PATIENCE", 10.0)
+    monkeypatch.setattr(processes, "PATIENCE", 10.0)
     clock = iter([0.0, 1.5, 1.5, 5000.0, 5000.0])
-    monkeypatch.setattr(watching.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(processes.time, "monotonic", lambda: next(clock))
     stopped = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         os.kill(stopped.pid, signal.SIGSTOP)
         while Path(f"/proc/{stopped.pid}/stat").read_text().split()[2] != "T":
             time.sleep(0.01)
-        watch = watching.Watch()
+        watch = processes.Watch()
         assert watch.stopped([stopped.pid]) == set()
         assert watch.stopped([stopped.pid]) == set()
     finally:

@@ -6,8 +6,8 @@ from fedcap.simulation.observer import Observer
 from fedcap.simulation.reading import Run, read
 from fedcap.simulation.setup import COMPUTES
 from fedcap.training import Crew, available_cores, make_crew
-from fedcap.training.crew.carrying import NotPortableError, carried
-from fedcap.training.crew.cluster import RayCluster, ray_module
+from fedcap.training.workers.base import NotPortableError, carried
+from fedcap.training.workers.ray import RayCluster, ray_module
 
 __all__ = [
     "COMPUTES",

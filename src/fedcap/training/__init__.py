@@ -1,12 +1,10 @@
 """Local training on flat weight vectors: one client at a bench, and the crew that trains many."""
 
-from fedcap.training.bench import Bench, Job, Performed, Work
-from fedcap.training.client import LocalClient, LocalData, Trained, Trainer
-from fedcap.training.crew import Crew, Outcome, WorkerError, available_cores, make_crew, single_thread
-from fedcap.training.descent import Descent
-from fedcap.training.fit import SGD, Learner, fit
+from fedcap.training.evaluation import Counts
 from fedcap.training.network import Layout, ModelError, Network, fresh_network
-from fedcap.training.testing import Counts
+from fedcap.training.sgd import SGD, Descent, Learner, fit
+from fedcap.training.task import Bench, Job, LocalClient, LocalData, Performed, Trained, Trainer, Work
+from fedcap.training.workers import Crew, Outcome, WorkerError, available_cores, make_crew, single_thread
 
 __all__ = [
     "SGD",

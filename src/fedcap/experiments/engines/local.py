@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Self
 
-from fedcap.children import Child
 from fedcap.errors import InputError, RunError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import PAUSE, Watcher, no_room, play_here, settled
 from fedcap.experiments.store import CellStore
 from fedcap.simulation import NotPortableError, available_cores, carried
+from fedcap.training.workers.processes import Child
 
 LOG = logging.getLogger("fedcap")
 TRIES = 2

@@ -4,8 +4,6 @@ A chain is an `nn.Sequential` of convolutions, max pools, ReLUs, flattenings and
 most federated learning trains. Its batches are so small that autograd's tape costs as much as the arithmetic.
 """
 
-from fedcap.training.chain.build import chain_of
-from fedcap.training.chain.chain import Chain
-from fedcap.training.chain.layers import Place
+from fedcap.training.fast_gradient import Chain, Place, chain_of
 
 __all__ = ["Chain", "Place", "chain_of"]

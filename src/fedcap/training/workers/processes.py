@@ -1,4 +1,11 @@
-"""A crew of worker processes, each with one thread.
+"""Processes of ours: a Python process that runs one of our modules, with a pipe to it.
+
+Noticing workers that somebody has stopped (SIGSTOP, a debugger's "kill -STOP", a batch system).
+
+A stopped process is told from a slow one by its state, as the kernel shows it: a worker that computes, waits
+for a disk or for a core is never taken for a stopped one, however long that lasts.
+
+A crew of worker processes, each with one thread.
 
 The workers are started once and serve run after run. Samples and weights go through shared memory, and only
 descriptions of jobs through the pipes. A worker that dies, or is stopped for long, is replaced, and its job
@@ -8,31 +15,117 @@ is done again.
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import socket
+import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from multiprocessing.connection import wait
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedcap.children import Child
 from fedcap.state import Tensors
-from fedcap.training.bench import Bench, Job, Performed
-from fedcap.training.client import LocalData
-from fedcap.training.crew.base import Outcome, WorkerError
-from fedcap.training.crew.messages import Buffers, Failure, Matrices, Opening, Order
-from fedcap.training.crew.packing import Packing
-from fedcap.training.crew.remote import DEATHS_FORGIVEN, RemoteCrew
-from fedcap.training.crew.sharing import Memory
-from fedcap.training.crew.watching import Watch
+from fedcap.training.task import Bench, Job, LocalData, Performed
+from fedcap.training.workers.base import DEATHS_FORGIVEN, Outcome, Packing, RemoteCrew, WorkerError
+from fedcap.training.workers.shared_memory import Buffers, Failure, Matrices, Memory, Opening, Order
+
+
+class Child:
+    """A process of one thread that runs a module, and the pipe to it. Closing the pipe ends the process.
+
+    The module is given the number of the pipe's descriptor. Ctrl-C does not reach the process.
+    """
+
+    def __init__(self, module: str) -> None:
+        ours, theirs = socket.socketpair()
+        # Modules are found where this process finds them, and not first in the current directory.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with theirs, _interrupts_held_back():
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # stderr: what a user's code prints must not mix with our output
+                env={**os.environ, **threads, "PYTHONPATH": path},
+            )
+        self.pipe = Connection(ours.detach())
+
+    def send(self, message: Any) -> None:
+        """Send a message; a dead process is noticed only when its answer is read."""
+        with suppress(ConnectionError):
+            self.pipe.send(message)
+
+    def stop(self) -> int:
+        """End the process, whatever it is doing; return its exit code."""
+        self.pipe.close()
+        self.process.kill()
+        return self.process.wait()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Block Ctrl-C (SIGINT); a process started meanwhile inherits the block, so it is never interrupted."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+PATIENCE = 30.0
+"""Seconds for which a worker may be stopped before it is replaced."""
+LOOKS = 10
+"""How often it must be seen stopped in that time. Looks that are missed since this process is stopped too, as
+after Ctrl-Z, do not count."""
+
+
+class Watch:
+    """Looks at processes every so often, and remembers how many looks in a row each has been stopped for."""
+
+    def __init__(self) -> None:
+        self.patience = PATIENCE
+        self._every = PATIENCE / LOOKS
+        self._next = time.monotonic() + self._every
+        self._seen: dict[int, int] = {}
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        return max(0.0, self._next - time.monotonic())
+
+    def stopped(self, processes: Iterable[int]) -> set[int]:
+        """Return which of the processes, given by their ids, have been stopped for too long."""
+        if time.monotonic() < self._next:
+            return set()
+        self._next = time.monotonic() + self._every
+        self._seen = {
+            process: self._seen.get(process, 0) + 1 for process in processes if _is_stopped(process)
+        }
+        return {process for process, looks in self._seen.items() if looks > LOOKS}
+
+
+def _is_stopped(process: int) -> bool:
+    """Whether a process is stopped by a signal; one that is gone, or held by a debugger, is not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "T"
 
 
 class Worker(Child):
     """A process that does jobs, one after the other."""
 
     def __init__(self) -> None:
-        super().__init__("fedcap.training.crew.worker")
+        super().__init__("fedcap.training.workers.worker")
         self.order: Order | None = None
         """The job that it is doing."""
 

@@ -11,9 +11,8 @@ from functools import cache
 from typing import Literal
 
 from fedcap.errors import InputError
-from fedcap.training.crew.base import Crew, Outcome, WorkerError, single_thread
-from fedcap.training.crew.processes import ProcessCrew
-from fedcap.training.crew.solo import SoloCrew
+from fedcap.training.workers.base import Crew, Outcome, SoloCrew, WorkerError, single_thread
+from fedcap.training.workers.processes import ProcessCrew
 
 __all__ = [
     "Crew",
@@ -41,7 +40,7 @@ def make_crew(
     if engine == "ray":
         if device != "cpu":
             raise InputError(f"the engine ray trains on processors, not on {device!r}: leave one of them out")
-        from fedcap.training.crew.ray_crew import RayCrew
+        from fedcap.training.workers.ray import RayCrew
 
         return RayCrew(workers, address)
     if engine != "local":

@@ -13,10 +13,9 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from fedcap.training.bench import Bench, Performed
-from fedcap.training.client import LocalData
-from fedcap.training.crew.base import explain
-from fedcap.training.crew.messages import Buffers, Failure, Matrices, Opening, Order
+from fedcap.training.task import Bench, LocalData, Performed
+from fedcap.training.workers.base import explain
+from fedcap.training.workers.shared_memory import Buffers, Failure, Matrices, Opening, Order
 
 
 class Desk:

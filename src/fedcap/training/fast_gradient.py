@@ -4,19 +4,28 @@ A layer has buffers for one shape of batch. `forward` fills its output; `backwar
 output, writes the gradient of the weights into their place, and returns the gradient of the input. A
 convolution copies the patch under each position of its kernel into a row of a matrix, and is from there on
 the same matrix products as a linear layer.
+
+A plain network as a list of layers, and the gradient of its mean cross-entropy: forward, then backward.
+
+All buffers are allocated once, for batches of one shape, so a step allocates almost nothing.
+
+Which networks are chains, and the layers they are made of.
+
+A chain is an `nn.Sequential`, nested or not, of convolutions, max pools, ReLUs, flattenings and linear
+layers with their usual options. Anything else is left to autograd.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedcap.products import current_products
+from fedcap.products import current_products, fast_products
 
 ROOM = 1 << 24
 """The most numbers that the patches of a convolution may have; autograd is as fast on larger batches."""
@@ -232,3 +241,110 @@ def _choose_kernels(large: bool) -> None:
 def pair(size: Any) -> tuple[int, int]:
     """Return a size as height and width."""
     return size if isinstance(size, tuple) else (size, size)
+
+
+class Chain:
+    """The cross-entropy of a plain network, for batches of one shape."""
+
+    def __init__(self, x: Tensor, layers: Sequence[Layer], first: int) -> None:
+        """Take the buffer of the inputs, the layers, and the index of the first layer that has weights."""
+        self._input = x
+        self._layers = layers
+        self._first = first
+        self._logits = layers[-1].output
+        self._back = torch.empty_like(self._logits)
+        self._minus = torch.full((len(x), 1), -1.0)
+
+    def backward(self, x: Tensor, y: Tensor) -> None:
+        """Write the gradient of a batch's mean cross-entropy into the layers' places."""
+        with torch.no_grad(), fast_products():
+            before = torch.backends.mkldnn.enabled  # the layers switch oneDNN on and off
+            try:
+                self._backward(x, y)
+            finally:
+                torch.backends.mkldnn.enabled = before
+
+    def _backward(self, x: Tensor, y: Tensor) -> None:
+        self._input.copy_(x)
+        for layer in self._layers:
+            layer.forward()
+        back = torch.softmax(self._logits, 1, out=self._back)
+        back.scatter_add_(1, y[:, None], self._minus).div_(len(back))
+        for layer in reversed(self._layers[self._first :]):
+            back = layer.backward(back)
+
+
+WEIGHTED = (nn.Conv2d, nn.Linear)
+
+
+def chain_of(module: nn.Module, shape: torch.Size, place: Places) -> Chain | None:
+    """Return a network as a chain for batches of one shape; none if it is not a chain."""
+    try:
+        return _build(module, shape, place)
+    except (NotPlainError, KeyError):
+        return None
+
+
+def _build(module: nn.Module, shape: torch.Size, place: Places) -> Chain:
+    modules = list(_leaves(module))
+    if not all(_is_plain(layer) for _, layer in modules):
+        raise NotPlainError
+    first = next((at for at, (_, layer) in enumerate(modules) if isinstance(layer, WEIGHTED)), 0)
+    x = output = _image(shape) if len(shape) == 4 else torch.empty(shape)
+    layers: list[Layer] = []
+    for at, (name, layer) in enumerate(modules):
+        layers.append(_make(name, layer, output, place, at == first))
+        output = layers[-1].output
+    if output.ndim != 2:
+        raise NotPlainError
+    return Chain(x, layers, first)
+
+
+def _make(name: str, layer: nn.Module, x: Tensor, place: Places, first: bool) -> Layer:
+    if isinstance(layer, WEIGHTED):
+        weight = place(f"{name}.weight").rows(len(layer.weight))
+        bias = None if layer.bias is None else place(f"{name}.bias")
+        if x.ndim != (2 if isinstance(layer, nn.Linear) else 4):
+            raise NotPlainError
+        if isinstance(layer, nn.Conv2d):
+            return Convolution(layer, x, weight, bias, first)
+        return Linear(x, weight, bias, first)
+    if isinstance(layer, nn.MaxPool2d):
+        return MaxPool(layer, x)
+    return Rectifier(x) if isinstance(layer, nn.ReLU) else Flattening(x)
+
+
+def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Yield the layers of nested `nn.Sequential`s in order, with their names."""
+    if type(module) is not nn.Sequential or _has_hooks(module):
+        yield name, module
+        return
+    for own, child in module._modules.items():  # `named_children` yields a layer that is used twice only once
+        yield from _leaves(child, f"{name}.{own}" if name else own)
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    """Whether a layer has hooks, which only autograd would call."""
+    return any(
+        getattr(layer, f"_{way}_hooks") for way in ("forward", "forward_pre", "backward", "backward_pre")
+    )
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether `chain.layers` has a layer that does exactly the same; a subclass may do something else."""
+    if _has_hooks(layer):
+        return False
+    if type(layer) is nn.Conv2d:
+        usual = layer.groups == 1 and pair(layer.dilation) == (1, 1) and layer.padding_mode == "zeros"
+        return usual and not isinstance(layer.padding, str)
+    if type(layer) is nn.MaxPool2d:
+        return not layer.ceil_mode and not layer.return_indices
+    if type(layer) is nn.Flatten:
+        return layer.start_dim == 1 and layer.end_dim == -1
+    return type(layer) in (nn.ReLU, nn.Linear)
+
+
+def _image(shape: torch.Size) -> Tensor:
+    """Return a buffer for images; many channels come last, so that patches are copied in long runs."""
+    deep = shape[1] >= FEW
+    return torch.empty(shape, memory_format=torch.channels_last if deep else torch.contiguous_format)
