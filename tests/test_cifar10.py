@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedcap import data
-from fedcap.data.cifar10.batches import OFFICIAL
+from fedcap.data.cifar10 import OFFICIAL
 from fedcap.errors import InputError
 from fedcap.simulation import Experiment
 

@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 
 from fedcap.data import fetch, make
-from fedcap.data.cifar10.fetch import fetch_batches
+from fedcap.data import wisdm as wisdm
+from fedcap.data.cifar10 import fetch_batches
 from fedcap.data.fetch import Download, fetch_archive
-from fedcap.data.wisdm import source as wisdm
 from fedcap.errors import InputError
 
 

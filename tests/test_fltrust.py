@@ -13,7 +13,7 @@ import fedcap
 from fedcap import methods
 from fedcap.data import federate
 from fedcap.data import make as make_data
-from fedcap.data.dealing import draw_root as root_set
+from fedcap.data.partitioning import draw_root as root_set
 from fedcap.data.partitions import make as make_partition
 from fedcap.errors import InputError
 from fedcap.methods.base import Uploads

@@ -1,10 +1,8 @@
 """Data sets, and how they are split over clients."""
 
-from fedcap.data.base import Dataset, FederatedData, Source, registry
-from fedcap.data.choosing import deal, partition_table
-from fedcap.data.dealing import federate
+from fedcap.data.base import Dataset, FederatedData, Scaling, Source, registry
 from fedcap.data.own import table
-from fedcap.data.scaling import Scaling
+from fedcap.data.partitioning import deal, federate, partition_table
 
 names = registry.names
 make = registry.make

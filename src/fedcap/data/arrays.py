@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedcap.data import frames
+from fedcap.data import tables
 from fedcap.data.base import Dataset, registry
-from fedcap.data.columns import Column, Columns, Roles
 from fedcap.data.own import Own, from_arrays
+from fedcap.data.tables import Column, Columns, Roles
 from fedcap.errors import InputError
 
 WHAT = "dataset"
@@ -49,7 +49,7 @@ class Arrays(Own):
 
     def has_owners(self) -> bool:
         """Whether clients were given."""
-        if self.client is None and frames.is_frame(self.data):
+        if self.client is None and tables.is_frame(self.data):
             return self._roles().client is not None
         return self.client is not None
 
@@ -58,7 +58,7 @@ class Arrays(Own):
         client, test = (
             str(value) if isinstance(value, str | int) else None for value in (self.client, self.test)
         )
-        return Roles.assign(WHAT, frames.column_names(self.data), self.label, client, test, self.ignore)
+        return Roles.assign(WHAT, tables.column_names(self.data), self.label, client, test, self.ignore)
 
     @cached_property
     def _dataset(self) -> Dataset:
@@ -66,14 +66,14 @@ class Arrays(Own):
             if self.x is None or self.y is None or self.data is not None:
                 raise InputError('dataset must have both "x" and "y", or "data" and neither')
             return from_arrays(WHAT, self.x, self.y, self.client, self.test)
-        if frames.is_frame(self.data):
+        if tables.is_frame(self.data):
             given = {"client": self.client, "test": self.test}
             apart = {
                 key: value
                 for key, value in given.items()
                 if value is not None and not isinstance(value, str | int)
             }
-            return from_arrays(WHAT, **{**frames.arrays(WHAT, self.data, self._roles()), **apart})
+            return from_arrays(WHAT, **{**tables.arrays(WHAT, self.data, self._roles()), **apart})
         if self.label is not None or self.ignore:
             raise InputError(
                 "dataset.label and dataset.ignore name columns, and the data is not a data frame"

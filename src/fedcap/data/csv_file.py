@@ -20,10 +20,10 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry
 from fedcap.data.cache import cached, hashes
-from fedcap.data.columns import Column, Columns, Place, Roles, number, refuse_gaps, refuse_text
 from fedcap.data.files import refuse_web_page, unusable
 from fedcap.data.labels import gaps_error, missing
 from fedcap.data.own import Own, from_arrays
+from fedcap.data.tables import Column, Columns, Place, Roles, number, refuse_gaps, refuse_text
 from fedcap.errors import InputError
 
 SEPARATORS = ",;\t|"

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from fedcap.data.base import Count, Dataset, FederatedData, Source, registry
-from fedcap.data.frames import is_frame, matrix
 from fedcap.data.labels import flags, numbered, one_each
+from fedcap.data.tables import is_frame, matrix
 from fedcap.errors import InputError
 from fedcap.state import Samples
 

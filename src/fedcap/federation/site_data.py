@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcap import data
 from fedcap.data import Dataset, FederatedData, Scaling, Source
-from fedcap.data.dealing import draw_root
+from fedcap.data.partitioning import draw_root
 from fedcap.data.partitions import Partition
 from fedcap.errors import InputError, nearest
 from fedcap.federation.plan import Plan

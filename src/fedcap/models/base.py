@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from fedcap.errors import InputError
-from fedcap.models.given import Given
-from fedcap.models.trying import as_text, complete, label, try_out
+from fedcap.models.given import Given, as_text, complete, label, try_out
 from fedcap.registry import Registry, load
 
 

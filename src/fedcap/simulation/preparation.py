@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fedcap.data import FederatedData
+from fedcap.data.base import Scaling
 from fedcap.data.own import as_array, as_inputs
-from fedcap.data.scaling import Scaling
 from fedcap.errors import InputError
 from fedcap.records import Provenance
 

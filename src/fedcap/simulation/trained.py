@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcap import models
-from fedcap.data.scaling import Scaling
+from fedcap.data.base import Scaling
 from fedcap.errors import InputError, nearest
 from fedcap.methods import Method
 from fedcap.methods.server import Server

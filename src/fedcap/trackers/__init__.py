@@ -3,8 +3,7 @@
 A tracker sees the records of rounds and nothing else, so it follows a simulation and a federation alike.
 """
 
-from fedcap.trackers.base import Tracked, Tracker, figures, registry
-from fedcap.trackers.tracking import Tracking, Words, make_trackers
+from fedcap.trackers.base import Tracked, Tracker, Tracking, Words, figures, make_trackers, registry
 
 names = registry.names
 make = registry.make

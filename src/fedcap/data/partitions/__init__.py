@@ -4,8 +4,7 @@
 sample indices for each client. No sample is given to two clients.
 """
 
-from fedcap.data.partitions.base import Partition, registry
-from fedcap.data.partitions.piles import Piles
+from fedcap.data.partitions.base import Partition, Piles, registry
 
 names = registry.names
 make = registry.make

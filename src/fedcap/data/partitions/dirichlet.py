@@ -13,8 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.data.partitions.base import Partition, registry
-from fedcap.data.partitions.piles import Piles, capped
+from fedcap.data.partitions.base import Partition, Piles, capped, registry
 from fedcap.errors import InputError, plural
 
 

@@ -15,8 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.data.partitions.base import Partition, registry
-from fedcap.data.partitions.piles import Piles, samples_each, shuffled, spread
+from fedcap.data.partitions.base import Partition, Piles, registry, samples_each, shuffled, spread
 from fedcap.errors import InputError
 
 

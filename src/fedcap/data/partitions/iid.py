@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcap.data.partitions.base import Partition, registry
-from fedcap.data.partitions.piles import samples_each
+from fedcap.data.partitions.base import Partition, registry, samples_each
 
 
 @registry.register("iid")

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcap.data.partitions.base import Partition, registry
-from fedcap.data.partitions.piles import capped
+from fedcap.data.partitions.base import Partition, capped, registry
 from fedcap.errors import InputError
 
 
