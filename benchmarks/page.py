@@ -19,7 +19,9 @@ from benchmarks import report
 from fedcap import Experiment
 from fedcap.cli.stories import story_for
 from fedcap.files import write_aside
-from fedcap.records import (
+from fedcap.report.page import page
+from fedcap.report.story import packed
+from fedcap.runs import (
     Accuracy,
     ClientAccuracy,
     Mixing,
@@ -33,9 +35,7 @@ from fedcap.records import (
     read,
     summarise,
 )
-from fedcap.records.cells import CELLS, OUTCOME
-from fedcap.report.page import page
-from fedcap.report.story import packed
+from fedcap.runs.outcome import CELLS, OUTCOME
 
 ROUNDS, CLIENTS, ATTACKERS, LIMIT = 100, 36, 10, 6.0
 METHODS = ("fedavg", "fedcap", "fedrod", "fedfomo", "ditto", "fltrust")

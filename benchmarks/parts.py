@@ -15,7 +15,7 @@ from pathlib import Path
 import fedcap
 from benchmarks import report
 from benchmarks.work import WORK, peak_memory
-from fedcap.records import Result, RoundRecord
+from fedcap.runs import Result, RoundRecord
 from fedcap.simulation import Simulation
 
 RUNS = (

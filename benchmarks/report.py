@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fedcap.records import markdown
+from fedcap.report.tables import markdown
 
 RESULTS = Path(__file__).parent / "results"
 

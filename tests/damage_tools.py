@@ -12,8 +12,8 @@ from helpers import call
 from run_tools import SMALL, copy
 
 import fedcap
-from fedcap import records
-from fedcap.records import RESULT
+from fedcap import runs as records
+from fedcap.runs import RESULT
 
 Damage = Callable[[Path], None]
 

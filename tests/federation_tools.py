@@ -21,7 +21,7 @@ from fedcap.federation.policy import Policy
 from fedcap.federation.site import Site
 from fedcap.federation.site_config import POLICY, SITE, SiteConfig, SiteDirectory
 from fedcap.federation.transport import Failure, Reply
-from fedcap.records import Named
+from fedcap.runs import Named
 from fedcap.training import single_thread
 
 DATA: dict[str, Any] = {"name": "digits", "clients": 5, "samples": 30}

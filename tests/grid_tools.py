@@ -8,7 +8,7 @@ from typing import Any
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Watcher, play
 from fedcap.experiments.store import CellStore
-from fedcap.records import Outcome
+from fedcap.runs import Outcome
 
 TINY: dict[str, Any] = {
     "dataset": {"clients": 4, "samples": 20},

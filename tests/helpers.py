@@ -14,7 +14,7 @@ from fedcap.cli import main
 from fedcap.methods.base import Method, Uploads
 from fedcap.methods.conclude import Conclusion, conclude
 from fedcap.methods.dispatch import Dispatch
-from fedcap.records import Result, RoundRecord
+from fedcap.runs import Result, RoundRecord
 from fedcap.training import SGD
 
 IN_ORDER = SGD(lr=0.2, epochs=2, batch_size=4, shuffle=False)

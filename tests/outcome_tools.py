@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcap import Experiment
 from fedcap.experiments.cells import Cell
-from fedcap.records.outcome import Curve, Outcome
+from fedcap.runs.outcome import Curve, Outcome
 from fedcap.simulation import COMPUTES
 
 _EXPERIMENT = Experiment()

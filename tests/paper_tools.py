@@ -11,7 +11,7 @@ from outcome_tools import outcome
 from fedcap.experiments.paper.entry import Entry
 from fedcap.experiments.paper.items import item
 from fedcap.experiments.paper.recorded import resolved
-from fedcap.records import Curve, Norms, Outcome
+from fedcap.runs import Curve, Norms, Outcome
 
 
 def entry(name: str, dataset: str, column: str, attack: str) -> Entry:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fedcap
-from fedcap.records import (
+from fedcap.runs import (
     Accuracy,
     ClientAccuracy,
     Mixing,

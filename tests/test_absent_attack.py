@@ -14,7 +14,7 @@ import pytest
 import fedcap
 from fedcap.cli import main
 from fedcap.errors import InputError
-from fedcap.records import absent_attack
+from fedcap.runs import absent_attack
 
 QUICK = ("--rounds=2", "--workers=1", "--set", "training.epochs=1")
 FEW: dict[str, Any] = {"rounds": 1, "training": {"epochs": 1}, "workers": 1}

@@ -23,7 +23,7 @@ from fedcap.experiments.packing import pack
 from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
 from fedcap.methods import guard
-from fedcap.records import Outcome, RunDirectory, directory
+from fedcap.runs import Outcome, RunDirectory, directory
 from fedcap.simulation import COMPUTES
 
 

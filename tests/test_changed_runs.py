@@ -16,8 +16,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import fedcap
-from fedcap import records
-from fedcap.records import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, snapshot
+from fedcap import runs as records
+from fedcap.runs import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +250,7 @@ def test_what_can_be_made_again_is(
 def test_any_flipped_byte_of_a_checkpoint_is_told(home: Path, tmp_path: Path) -> None:
     content = (home / "whole" / CHECKPOINT).read_bytes()
     path = tmp_path / CHECKPOINT
-    expected = snapshot.unpack(home / "whole" / CHECKPOINT)[1]
+    expected = checkpoint.unpack(home / "whole" / CHECKPOINT)[1]
     told = 0
     places = [*range(0, header_size(content), 7), *range(header_size(content), len(content), 9973)]
     for place in places:
@@ -258,7 +258,7 @@ def test_any_flipped_byte_of_a_checkpoint_is_told(home: Path, tmp_path: Path) ->
         changed[place] ^= 1 << place % 8
         path.write_bytes(changed)
         try:
-            found = snapshot.unpack(path)[1]
+            found = checkpoint.unpack(path)[1]
         except fedcap.InputError:
             told += 1
         else:  # a space in the padding, say

@@ -17,7 +17,7 @@ from fedcap.experiments.grid import Grid
 from fedcap.experiments.packing import unpack
 from fedcap.experiments.paper.items import item, items
 from fedcap.experiments.store import CellStore
-from fedcap.records import Outcome
+from fedcap.runs import Outcome
 
 TRAP = ("traps", "--dataset", "digits", "--column", "one setting", "--attack", "LIE", "--rounds", "1")
 """One run of a second."""

@@ -14,7 +14,7 @@ from scipy import stats
 from fedcap.errors import InputError
 from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
-from fedcap.records import Table
+from fedcap.report.tables import Table
 
 SMALL: Found = [
     *over_seeds("fedcap", "none", 97.0, 97.4, 97.2),

@@ -14,7 +14,7 @@ from helpers import call
 import fedcap
 from fedcap.data import Dataset
 from fedcap.errors import InputError
-from fedcap.records import read
+from fedcap.runs import read
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

@@ -15,7 +15,7 @@ import pytest
 from damage_tools import assert_told_or_right, damaged, two_runs
 from safetensors.torch import load_file, save_file
 
-from fedcap.records import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS
+from fedcap.runs import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS
 
 Damage = Callable[[Path], None]
 

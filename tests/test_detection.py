@@ -20,7 +20,7 @@ from fedcap.detection.strikes import Strikes
 from fedcap.errors import InputError
 from fedcap.matrix import Rows
 from fedcap.methods.base import Judged, Uploads
-from fedcap.records import read
+from fedcap.runs import read
 from fedcap.state import Tensors
 from fedcap.training import Layout
 

@@ -16,9 +16,9 @@ import torch
 from run_tools import assert_same, killed
 
 import fedcap
-from fedcap import records
+from fedcap import runs
 from fedcap.cli import main
-from fedcap.records import snapshot
+from fedcap.runs import checkpoint as snapshot
 from fedcap.simulation import Simulation, checkpoint, load_experiment
 
 SETTINGS = {
@@ -101,7 +101,7 @@ def test_everything_is_written_and_can_be_read_back(whole: Path) -> None:
     assert set(provenance["malicious"]) == experiment.attackers(tuple(provenance["clients"]))
     assert provenance["digest"] == experiment.digest()
     assert provenance["versions"]["torch"] == torch.__version__
-    result = records.read(whole).result
+    result = runs.read(whole).result
     assert result is not None
     assert result.rounds == 4
     assert [record.round for record in result.history] == [1, 2, 3, 4]

@@ -12,7 +12,7 @@ from helpers import call
 import fedcap
 from fedcap.cli.explain import explanations, registries
 from fedcap.cli.settings import parse_setting
-from fedcap.records import overlay
+from fedcap.runs import overlay
 
 EVERYTHING = [(registry, name) for registry in registries().values() for name in registry.names()]
 

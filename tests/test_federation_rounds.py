@@ -21,7 +21,7 @@ from fedcap.federation.audit import verify
 from fedcap.federation.conductor import Conductor
 from fedcap.federation.messages import Answer, Order
 from fedcap.federation.transport import Failure
-from fedcap.records.snapshot import unpack
+from fedcap.runs.checkpoint import unpack
 
 # --- What sites send
 

@@ -30,7 +30,7 @@ from fedcap.federation.policy import Policy
 from fedcap.federation.setting_up import set_up_operator, set_up_site
 from fedcap.federation.site_config import SiteDirectory
 from fedcap.federation.site_process import run_site
-from fedcap.records import Named
+from fedcap.runs import Named
 
 PLAN = plan_for("fedavg")
 

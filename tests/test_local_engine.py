@@ -20,7 +20,7 @@ from fedcap.experiments.engines.local import LocalEngine
 from fedcap.experiments.grid import Grid
 from fedcap.experiments.plan import Plan
 from fedcap.experiments.store import CellStore
-from fedcap.records import RunDirectory
+from fedcap.runs import RunDirectory
 
 AXES = ["--methods", "fedavg,fedcap", "--attacks", "none,min-max", "--seeds", "0-1", *FLAGS]
 

@@ -17,7 +17,7 @@ from fedcap import methods
 from fedcap.aggregators import make as make_rule
 from fedcap.methods.base import Uploads
 from fedcap.methods.fedavg import combine
-from fedcap.records import CHECKPOINT, RESULT, RoundRecord
+from fedcap.runs import CHECKPOINT, RESULT, RoundRecord
 from fedcap.simulation import Crew, make_crew
 from fedcap.training import Layout
 

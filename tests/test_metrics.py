@@ -17,8 +17,8 @@ from torch import Tensor
 
 import fedcap
 from fedcap.cli.summary import summary
-from fedcap.records import Measures, Metrics, Result, RoundRecord, Settings, Tallies, Tally, read
-from fedcap.records.metrics import metrics_of
+from fedcap.runs import Measures, Metrics, Result, RoundRecord, Settings, Tallies, Tally, read
+from fedcap.runs.result import metrics_of
 from fedcap.simulation import Simulation, make_crew
 from fedcap.state import Samples
 from fedcap.training.evaluation import EVALUATION_BATCH, Findings

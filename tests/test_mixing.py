@@ -13,8 +13,8 @@ from helpers import Killed
 from run_tools import SMALL
 
 import fedcap
-from fedcap.records import MIXING, Mixing, RunDirectory, read
-from fedcap.records.mixing import read_frames
+from fedcap.runs import MIXING, Mixing, RunDirectory, read
+from fedcap.runs.mixing import read_frames
 
 
 class Seen:

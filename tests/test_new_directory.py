@@ -15,12 +15,12 @@ from helpers import call
 from run_tools import SMALL
 
 import fedcap
-from fedcap.records import NewDirectory
+from fedcap.runs import NewDirectory
 
 QUICK = ["--rounds=1", "--workers=1", "--set=training.epochs=1", "--set=dataset.clients=4"]
 CLAIM = """
 import sys
-from fedcap.records import NewDirectory
+from fedcap.runs import NewDirectory
 sys.stdin.readline()
 for _ in range(20):
     with NewDirectory(sys.argv[1], "run") as directory:

@@ -11,7 +11,7 @@ import pytest
 from run_tools import SMALL
 
 from fedcap.errors import InputError
-from fedcap.records import (
+from fedcap.runs import (
     Accuracy,
     ClientAccuracy,
     Curve,
@@ -24,7 +24,7 @@ from fedcap.records import (
     read,
     settings_key,
 )
-from fedcap.records.outcome import LARGEST
+from fedcap.runs.outcome import LARGEST
 from fedcap.simulation import Experiment
 
 

@@ -15,7 +15,7 @@ from fedcap.experiments.paper import published
 from fedcap.experiments.paper.items import item, items
 from fedcap.experiments.paper.recorded import Recorded, cells, progress
 from fedcap.experiments.paper.setups import DATASETS, STAND_IN
-from fedcap.records import settings_key
+from fedcap.runs import settings_key
 
 GAINS = {
     ("cifar10", "lie"): (0.67, 0.96, 2.19, 2.76, 2.38, 2.19),

@@ -19,7 +19,7 @@ from fedcap.experiments.engines.local import LocalEngine
 from fedcap.experiments.grid import Grid
 from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
-from fedcap.records import Outcome, RoundRecord
+from fedcap.runs import Outcome, RoundRecord
 from fedcap.simulation import RayCluster
 from fedcap.training import make_crew
 

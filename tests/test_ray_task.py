@@ -16,8 +16,8 @@ from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines import make_engine
 from fedcap.experiments.engines.ray_task import FILES, Board, task, write_run
 from fedcap.experiments.store import CellStore
-from fedcap.records import CHECKPOINT, RunDirectory
-from fedcap.records.cells import Failure
+from fedcap.runs import CHECKPOINT, RunDirectory
+from fedcap.runs.outcome import Failure
 from fedcap.simulation import carried, make_crew
 
 

@@ -13,8 +13,8 @@ import pytest
 from helpers import Killed, Killer
 
 import fedcap
-from fedcap import records
-from fedcap.records import Run, summarise
+from fedcap import runs
+from fedcap.runs import Run, summarise
 
 QUICK = {"rounds": 3, "training": {"lr": 0.1}, "workers": 1, "eval_every": 2}
 ATTACKED = {**QUICK, "attack": {"name": "ipm", "clients": [1, 5, 9]}}
@@ -68,7 +68,7 @@ def test_an_unfinished_run_has_clients_by_its_last_evaluated_round_and_all_remov
 
 
 def test_clients_of_an_unfinished_run_are_those_of_the_result_it_would_have(finished: Path) -> None:
-    run = records.read(finished)
+    run = runs.read(finished)
     facts = run.provenance
     oracle = summarise(run.rounds, facts.clients, facts.malicious, detects=True)
     assert list(replace(run, result=None).clients) == list(oracle.clients)
@@ -99,7 +99,7 @@ def test_a_frame_has_a_row_for_each_round_and_client(finished: Path) -> None:
 
 @pytest.mark.usefixtures("no_pandas")
 def test_a_score_that_is_called_like_a_column_does_not_hide_it(finished: Path) -> None:
-    run = records.read(finished)
+    run = runs.read(finished)
     first = replace(run.rounds[0], scores={"client": {"3": 0.5}})
     rows = replace(run, rounds=[first]).frame()
     assert rows[3]["client"] == "3"
@@ -108,7 +108,7 @@ def test_a_score_that_is_called_like_a_column_does_not_hide_it(finished: Path) -
 
 @pytest.mark.usefixtures("no_pandas")
 def test_a_run_without_rounds_has_no_rows(finished: Path) -> None:
-    assert replace(records.read(finished), rounds=[]).frame() == []
+    assert replace(runs.read(finished), rounds=[]).frame() == []
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is not installed")
@@ -154,7 +154,7 @@ def test_an_unfinished_run_says_how_far_it_is(killed: Path, finished: Path) -> N
     first, accuracy, *_ = repr(fedcap.read(killed)).splitlines()
     assert first.endswith("3 of 9 rounds, unfinished")
     assert accuracy.endswith(" in round 2")
-    started = replace(records.read(killed), rounds=[])
+    started = replace(runs.read(killed), rounds=[])
     assert "not measured yet" in repr(started)
 
 
@@ -168,7 +168,7 @@ def test_a_run_with_no_attack_says_so(tmp_path: Path) -> None:
 
 def test_where_the_models_are_is_neither_written_nor_compared(finished: Path) -> None:
     run = fedcap.read(finished)
-    plain = records.read(finished)
+    plain = runs.read(finished)
     assert isinstance(run, Run)
     assert run.result.models is run or run.result.models is not None
     assert run.result == plain.result

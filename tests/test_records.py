@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedcap.records import (
+from fedcap.runs import (
     Accuracy,
     ClientAccuracy,
     ClientResult,
@@ -221,6 +221,6 @@ def test_provenance_comes_back_as_it_was() -> None:
 
 
 def test_records_need_neither_torch_nor_numpy() -> None:
-    code = "import sys, fedcap.records; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    code = "import sys, fedcap.runs; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from fedcap.errors import InputError
-from fedcap.records import (
+from fedcap.report.tables import Table, summary_table
+from fedcap.runs import (
     Accuracy,
     ClientAccuracy,
     Provenance,
@@ -22,10 +23,8 @@ from fedcap.records import (
     RoundRecord,
     RunDirectory,
     Seconds,
-    Table,
     read,
     summarise,
-    summary_table,
 )
 
 CLIENTS, MALICIOUS = ["u1", "u2", "u3"], ["u3"]
@@ -140,7 +139,7 @@ def test_each_line_has_a_checksum_of_itself_and_of_those_before(path: Path) -> N
 
 
 def test_two_processes_cannot_run_in_one_directory(path: Path) -> None:
-    code = "import sys; from fedcap.records import RunDirectory; RunDirectory(sys.argv[1]).__enter__()"
+    code = "import sys; from fedcap.runs import RunDirectory; RunDirectory(sys.argv[1]).__enter__()"
     command = [sys.executable, "-c", code, str(path)]
     with RunDirectory(path):
         refused = subprocess.run(command, capture_output=True, text=True, check=False)

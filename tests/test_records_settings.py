@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcap.errors import InputError
-from fedcap.records import Named, Settings, digest, overlay, read_toml, to_toml
+from fedcap.runs import Named, Settings, digest, overlay, read_toml, to_toml
 
 SETTINGS: dict[str, Any] = {
     "model": "mlp",

@@ -28,8 +28,8 @@ from fedcap.federation.operator import Operator
 from fedcap.federation.rehearsal import TIMES
 from fedcap.federation.site_config import SiteDirectory
 from fedcap.federation.site_state import StateFolder
-from fedcap.records import CHECKPOINT
-from fedcap.records.snapshot import unpack
+from fedcap.runs import CHECKPOINT
+from fedcap.runs.checkpoint import unpack
 from fedcap.simulation import Simulation
 from fedcap.training import make_crew, single_thread
 

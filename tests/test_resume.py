@@ -18,8 +18,8 @@ from helpers import Killed, Killer, call
 from run_tools import SMALL, assert_same, copy, killed, left_behind
 
 import fedcap
-from fedcap import records
-from fedcap.records import snapshot
+from fedcap import runs as records
+from fedcap.runs import checkpoint as snapshot
 from fedcap.simulation import checkpoint, load_experiment, setup
 
 OWN_ATTACK = """

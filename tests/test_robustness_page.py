@@ -15,9 +15,8 @@ from fedcap.experiments.comparison import Comparison
 from fedcap.experiments.paper.harm import Harm, harm
 from fedcap.experiments.paper.robustness import robustness_page
 from fedcap.experiments.paper.writing import pages, write_pages
-from fedcap.records.outcome import ClientOutcome
-from fedcap.records.peaks import Peaks
-from fedcap.records.rounds import RoundRecord
+from fedcap.runs.outcome import ClientOutcome, Peaks
+from fedcap.runs.rounds import RoundRecord
 
 
 def clients(*personal: float, malicious: int = 1) -> list[ClientOutcome]:

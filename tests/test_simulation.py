@@ -16,7 +16,7 @@ import fedcap
 from fedcap.experiments.paper.setups import ABLATION
 from fedcap.methods.intake import Upload
 from fedcap.methods.server import Server
-from fedcap.records import Result, RoundRecord
+from fedcap.runs import Result, RoundRecord
 from fedcap.simulation import Simulation, make_crew
 
 SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}

@@ -19,7 +19,7 @@ from fedcap.experiments.statistics import (
     sign_flip_p,
     smallest_p,
 )
-from fedcap.records.intervals import half_width
+from fedcap.report.tables import half_width
 
 FIVE = [93.1, 94.4, 92.7, 95.0, 93.9]
 FIGURES = st.floats(-100, 100, allow_subnormal=False)

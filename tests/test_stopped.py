@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 
 import fedcap
 from fedcap.cli import main
-from fedcap.records import read
+from fedcap.runs import read
 
 DATA = load_breast_cancer()
 UNSCALED: dict[str, Any] = {"dataset": (DATA.data, DATA.target), "rounds": 6, "workers": 1}

@@ -15,10 +15,10 @@ from story_tools import decoded, reason, record, write
 import fedcap
 from fedcap.cli.stories import story_for
 from fedcap.errors import InputError
-from fedcap.records import Accuracy, ClientAccuracy, Mixing, Realised, read
 from fedcap.report.story import Check, Said, Story, packed, story_of, unpacked
 from fedcap.report.story.mixing_map import order_by_likeness
 from fedcap.report.story.packing import quantised
+from fedcap.runs import Accuracy, ClientAccuracy, Mixing, Realised, read
 
 NAMES = ["ada", "bob", "cyd", "dan"]
 

@@ -24,11 +24,11 @@ from fedcap.experiments.paper.items import item
 from fedcap.experiments.paper.recorded import resolved
 from fedcap.experiments.plan import made_ready
 from fedcap.experiments.store import CellStore
-from fedcap.records import Outcome, Settings, read
-from fedcap.records.cells import read_outcome
 from fedcap.report.page import page
 from fedcap.report.story import Check, Memo, Said, Story, packed, story_of
 from fedcap.report.story.story import Field, Panel
+from fedcap.runs import Outcome, Settings, read
+from fedcap.runs.outcome import read_outcome
 
 SETTINGS: dict[str, Any] = {"attacks": ["none", "ipm"], "seeds": "0-1", **TINY}
 

@@ -16,10 +16,10 @@ from story_tools import decoded, reason, record, write
 import fedcap
 from benchmarks.page import write_run
 from fedcap.errors import InputError
-from fedcap.records import Mixing, Realised, read
 from fedcap.report.page import page
 from fedcap.report.story import Standing, Story, packed, story_of
 from fedcap.report.story.mixing_map import MOST_ROWS
+from fedcap.runs import Mixing, Realised, read
 
 NAMES = ["ada", "bob", "cyd"]
 BAD = "<script>alert(1)</script>"

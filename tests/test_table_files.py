@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcap.files import write_csv
-from fedcap.records import Table
-from fedcap.records.latex import escaped
+from fedcap.report.tables import Table, escaped
 
 
 def test_a_table_is_a_booktabs_table() -> None:

@@ -11,7 +11,7 @@ from helpers import Killed, Killer
 from run_tools import SMALL
 
 import fedcap
-from fedcap.records import Run
+from fedcap.runs import Run
 from fedcap.trackers import figures, make
 
 Points = list[tuple[int, float]]

@@ -14,7 +14,7 @@ from run_tools import SMALL, assert_same
 
 import fedcap
 from fedcap.federation.following import followed
-from fedcap.records import Result, RoundRecord, RunDirectory
+from fedcap.runs import Result, RoundRecord, RunDirectory
 from fedcap.trackers import Tracked, Tracker, figures, make, names
 from fedcap.trackers.csv_file import Csv
 

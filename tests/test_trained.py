@@ -16,7 +16,7 @@ from helpers import Killed, Killer
 from torch import nn
 
 import fedcap
-from fedcap.records import RunDirectory
+from fedcap.runs import RunDirectory
 from fedcap.simulation import Run, Simulation, load_experiment, make_crew
 from fedcap.training import Network, fresh_network
 

@@ -23,10 +23,10 @@ from run_tools import SMALL
 import fedcap
 from fedcap.cli.stories import story_for
 from fedcap.federation.operator import Federation
-from fedcap.records import RoundRecord
 from fedcap.report import watch as watching
 from fedcap.report.story import Story
 from fedcap.report.watch import Watch, waiting
+from fedcap.runs import RoundRecord
 
 
 @pytest.fixture(autouse=True)

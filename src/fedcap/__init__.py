@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedcap.errors import InputError
     from fedcap.experiments.grid import Grid
     from fedcap.methods.equations import calibrate, customization_weights
-    from fedcap.records import Result
+    from fedcap.runs import Result
     from fedcap.simulation import Experiment, Run, read
 
 __version__ = "0.1.0"
@@ -23,7 +23,7 @@ _HOMES = {
     "Experiment": "fedcap.simulation",
     "Grid": "fedcap.experiments.grid",
     "InputError": "fedcap.errors",
-    "Result": "fedcap.records",
+    "Result": "fedcap.runs",
     "Run": "fedcap.simulation",
     "calibrate": "fedcap.methods.equations",
     "customization_weights": "fedcap.methods.equations",

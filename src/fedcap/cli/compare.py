@@ -73,7 +73,7 @@ def compare(
     from fedcap.experiments.grid import Grid
     from fedcap.experiments.plan import Plan
     from fedcap.experiments.store import CellStore
-    from fedcap.records import overlay
+    from fedcap.runs import overlay
 
     common: dict[str, Any] = {} if rounds is None else {"rounds": rounds}
     for setting in settings or []:

@@ -30,7 +30,7 @@ Name = Annotated[str, typer.Argument(help="Data set, FILE.csv, FILE.npz, or fold
 def list_(as_json: AsJson = False) -> None:
     """List the data sets, and which of them are here."""
     from fedcap.data.files import data_folders
-    from fedcap.records import Table
+    from fedcap.report.tables import Table
 
     found = [{"name": name, **_status(source)} for name, source in _installable().items()]
     if as_json:
@@ -136,7 +136,7 @@ def show(
 
 
 def _overlaid(given: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    from fedcap.records import overlay
+    from fedcap.runs import overlay
 
     for setting in settings:
         given = overlay(given, parse_setting(setting))

@@ -26,9 +26,9 @@ def demo(
     from fedcap.cli.progress import GridProgress
     from fedcap.cli.stories import story_for
     from fedcap.experiments import demo as tour
-    from fedcap.records.cells import CELLS
     from fedcap.report.page import page
     from fedcap.report.story import packed
+    from fedcap.runs.outcome import CELLS
     from fedcap.simulation import make_crew
 
     planned = tour.cells(seed, rounds)

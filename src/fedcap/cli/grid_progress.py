@@ -15,7 +15,7 @@ from fedcap.errors import duration
 if TYPE_CHECKING:
     from fedcap.experiments.cells import Cell
     from fedcap.experiments.plan import Plan
-    from fedcap.records import Outcome
+    from fedcap.runs import Outcome
 
 
 class GridTable:

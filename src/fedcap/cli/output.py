@@ -14,7 +14,7 @@ import typer
 from fedcap.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcap.records import Table
+    from fedcap.report.tables import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]

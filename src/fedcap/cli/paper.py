@@ -38,7 +38,7 @@ def list_(
     """List the tables and figures, and what has finished."""
     from fedcap.experiments.paper.items import items
     from fedcap.experiments.paper.recorded import progress
-    from fedcap.records import Table
+    from fedcap.report.tables import Table
 
     recorded = _recorded(out, results)
     datasets = list(dict.fromkeys(dataset for item in items().values() for dataset in item.datasets))

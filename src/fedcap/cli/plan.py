@@ -21,7 +21,7 @@ RUNS_SHOWN = 20
 
 def print_plan(experiment: Experiment, as_json: bool) -> None:
     """Print the settings as TOML that `fedcap run` takes, and what would run as comments; or both as JSON."""
-    from fedcap.records import to_toml
+    from fedcap.runs import to_toml
 
     with users_code():
         settings, plan = experiment.settings(), _plan(experiment)

@@ -163,7 +163,7 @@ def _content(answers: Answers, suffix: str) -> bytes | str:
 
 
 def _print(answers: Answers, who: str, out: Path | None) -> None:
-    from fedcap.records import Table
+    from fedcap.report.tables import Table
 
     rows = answers.rows()
     cells = [[row["row"], row["answer"], f"{row['confidence']:.3f}", *list(row.values())[3:]] for row in rows]

@@ -24,7 +24,7 @@ from rich.progress import (
 from fedcap.errors import duration
 
 if TYPE_CHECKING:
-    from fedcap.records import Result, RoundRecord
+    from fedcap.runs import Result, RoundRecord
     from fedcap.simulation import Simulation
 
 FIRST, EVERY = 10.0, 30.0

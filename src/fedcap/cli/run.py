@@ -17,7 +17,7 @@ from fedcap.cli.settings import Overrides, Workers, parse_setting
 from fedcap.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcap.records import NewDirectory, RunDirectory
+    from fedcap.runs import NewDirectory, RunDirectory
     from fedcap.simulation import Crew, Experiment
 
 
@@ -73,7 +73,7 @@ def run(
     Options of the method, the training and the partition, and the number of rounds, have defaults that
     differ by data set. --dry-run shows every setting as it will be.
     """
-    from fedcap.records import RunDirectory, overlay, read_toml
+    from fedcap.runs import RunDirectory, overlay, read_toml
     from fedcap.simulation import Experiment, load_experiment
 
     flags = {
@@ -129,7 +129,7 @@ def _play(
     """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
     from fedcap.cli.summary import summary
-    from fedcap.records import CONFIG, Settings
+    from fedcap.runs import CONFIG, Settings
 
     try:
         with users_code(), RunProgress(experiment.rounds, quiet) as progress:
@@ -149,7 +149,7 @@ def _play(
 
 def _new_directory(experiment: Experiment) -> NewDirectory:
     """Return a new directory, named by data set, method, attack, seed and time."""
-    from fedcap.records import NewDirectory
+    from fedcap.runs import NewDirectory
 
     names = (experiment.dataset_name, experiment.method.name, experiment.attack.name)
     what = "-".join(Path(name).stem.replace(":", ".") for name in names)

@@ -11,7 +11,8 @@ import typer
 from fedcap.cli.output import AsJson, print_json, print_table
 
 if TYPE_CHECKING:
-    from fedcap.records import Run, Table
+    from fedcap.report.tables import Table
+    from fedcap.runs import Run
 
 CLIENTS_SHOWN = 40
 """How many clients of a run are listed."""
@@ -22,7 +23,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a run came to, or how far it is, and each of its clients; several runs as a table."""
-    from fedcap.records import clients_table, read, summary_table
+    from fedcap.report.tables import clients_table, summary_table
+    from fedcap.runs import read
 
     runs = [read(directory) for directory in directories]
     table = summary_table(runs)
@@ -39,7 +41,7 @@ def show(
 
 def _brief(table: Table) -> Table:
     """Return the table of several runs as it fits a terminal: a number for each, and fewer columns."""
-    from fedcap.records import Table
+    from fedcap.report.tables import Table
 
     columns = ("data set", "method", "attack", "seed", "rounds", "accuracy", "worst client")
     rows = []

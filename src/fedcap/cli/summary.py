@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcap.errors import plural
-from fedcap.records import Metrics, Result, Settings, absent_attack, always_refused, refusals
-from fedcap.records.prose import DIVERGED, accuracy_line
+from fedcap.runs import Metrics, Result, Settings, absent_attack, always_refused, refusals
+from fedcap.runs.result import DIVERGED, accuracy_line
 
 NAMED = 3
 """How many honest clients that were removed are named."""

@@ -62,7 +62,7 @@ def tune(
     from fedcap import experiments
     from fedcap.cli.grid_progress import GridTable
     from fedcap.experiments.engines import make_engine
-    from fedcap.records import overlay, read_toml
+    from fedcap.runs import overlay, read_toml
 
     flags = {"dataset": dataset, "method": method, "rounds": rounds}
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}

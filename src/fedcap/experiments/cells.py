@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fedcap.records import Outcome, settings_key
+from fedcap.runs import Outcome, settings_key
 from fedcap.simulation import Experiment
 
 

@@ -21,8 +21,8 @@ from fedcap.experiments.tables import (
     marks,
 )
 from fedcap.files import Value, can_write_parquet, write_aside, write_csv, write_parquet
-from fedcap.records import Table
-from fedcap.records.outcome import AS_IN_RESULT, Outcome
+from fedcap.report.tables import Table
+from fedcap.runs.outcome import AS_IN_RESULT, Outcome
 
 FAVOURITE = "fedcap"
 """The method that others are compared with, where none is named and this one is there."""

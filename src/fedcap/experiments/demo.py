@@ -12,10 +12,10 @@ from fedcap.errors import plural
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.grid import Grid
 from fedcap.files import write_aside
-from fedcap.records import Result, Table
-from fedcap.records.cells import CELLS
-from fedcap.records.tables import DIVERGED_NOTE
 from fedcap.report.figures import draw_demo
+from fedcap.report.tables import DIVERGED_NOTE, Table
+from fedcap.runs import Result
+from fedcap.runs.outcome import CELLS
 from fedcap.simulation import Crew, Observer
 
 METHODS = ("local", "fedavg", "fedcap")

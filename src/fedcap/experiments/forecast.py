@@ -11,7 +11,7 @@ from typing import Any
 
 from fedcap.errors import plural
 from fedcap.experiments.cells import Cell
-from fedcap.records import Outcome
+from fedcap.runs import Outcome
 from fedcap.simulation import Crew, Experiment, Simulation, make_crew
 
 Kind = tuple[str, str, str]

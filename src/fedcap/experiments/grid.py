@@ -19,8 +19,8 @@ from fedcap.experiments.engines.base import Engine, Quiet, Watcher
 from fedcap.experiments.engines.local import LocalEngine
 from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
-from fedcap.records import flattened, overlay, read_toml
 from fedcap.registry import GIVEN
+from fedcap.runs import flattened, overlay, read_toml
 from fedcap.simulation import Experiment, choosing
 
 ORDER = ("seed", "dataset", "attack", "method", "rule")

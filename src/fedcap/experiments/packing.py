@@ -16,7 +16,7 @@ from typing import Any, cast
 from fedcap.errors import InputError
 from fedcap.experiments.cells import Cell, Found
 from fedcap.files import write_aside
-from fedcap.records import Curve, Outcome, finite
+from fedcap.runs import Curve, Outcome, finite
 from fedcap.simulation import Experiment
 
 SHARED = ("settings", "provenance")

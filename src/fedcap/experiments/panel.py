@@ -13,8 +13,8 @@ from statistics import fmean
 
 from fedcap.experiments.cells import Cell, Found
 from fedcap.experiments.statistics import bootstrap_interval, holm, sign_flip_p
-from fedcap.records import Outcome
-from fedcap.records.intervals import half_width
+from fedcap.report.tables import half_width
+from fedcap.runs import Outcome
 
 NO_ATTACK = "none"
 _WITHIN = ("method", "rule", "attack", "seed")

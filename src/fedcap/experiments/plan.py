@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fedcap.experiments.cells import Cell, Found
 from fedcap.experiments.store import CellStore
-from fedcap.records import Outcome
-from fedcap.records.cells import Failure
+from fedcap.runs import Outcome
+from fedcap.runs.outcome import Failure
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import Any
 from fedcap.errors import InputError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.packing import unpack
-from fedcap.records import Outcome, settings_key
-from fedcap.records.cells import CELLS, OUTCOME, read_outcome
+from fedcap.runs import Outcome, settings_key
+from fedcap.runs.outcome import CELLS, OUTCOME, read_outcome
 from fedcap.simulation import Experiment
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedcap.records.intervals import TAIL
+from fedcap.report.tables import TAIL
 
 EXACT_BOOTSTRAP = 10
 """Up to so many figures every resample is counted; of more, some are drawn."""

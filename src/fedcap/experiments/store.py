@@ -20,8 +20,8 @@ from fedcap.errors import InputError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.published import Published, single_outcomes
 from fedcap.files import write_aside
-from fedcap.records import CHECKPOINT, RESULT, Outcome, read
-from fedcap.records.cells import CELLS, FAILED, OUTCOME, PLANNED, Failure, read_failure, read_outcome
+from fedcap.runs import CHECKPOINT, RESULT, Outcome, read
+from fedcap.runs.outcome import CELLS, FAILED, OUTCOME, PLANNED, Failure, read_failure, read_outcome
 from fedcap.simulation import COMPUTES
 
 

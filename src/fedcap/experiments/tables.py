@@ -8,7 +8,7 @@ from fedcap.errors import plural
 from fedcap.experiments.panel import NO_ATTACK, Difference, Estimate, Panel, Worst
 from fedcap.experiments.statistics import smallest_p
 from fedcap.files import Value
-from fedcap.records import Table
+from fedcap.report.tables import Table
 
 FIGURES = {
     "tacc": "accuracy, the better of shared and personal",

@@ -24,8 +24,9 @@ from fedcap.experiments.engines.local import LocalEngine
 from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.searches import Options, Optuna, Search, Space, Trial, coordinate, grid
 from fedcap.experiments.store import CellStore
-from fedcap.records import Table, to_toml
 from fedcap.registry import spelling
+from fedcap.report.tables import Table
+from fedcap.runs import to_toml
 from fedcap.simulation import Experiment
 
 HOLDOUT = 0.2

@@ -10,7 +10,7 @@ from fedcap.federation.audit import Audit
 from fedcap.federation.ledger import SERVER, Ledger, State
 from fedcap.methods.rounds import Closing
 from fedcap.methods.server import BY_HAND
-from fedcap.records import RoundRecord
+from fedcap.runs import RoundRecord
 
 RISING = (State.ENROLLED, State.PROBATION)
 """Out of these a client becomes active by an upload that counts."""

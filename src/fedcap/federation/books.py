@@ -19,7 +19,7 @@ from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
 from fedcap.methods.server import Server
 from fedcap.products import chosen_products
-from fedcap.records import (
+from fedcap.runs import (
     CHECKPOINT,
     RESULT,
     ROUNDS,
@@ -31,7 +31,7 @@ from fedcap.records import (
     checked_provenance,
     summarise,
 )
-from fedcap.records.snapshot import About, pack, read_checkpoint
+from fedcap.runs.checkpoint import About, pack, read_checkpoint
 from fedcap.state import names_to_tensor, owned, under
 
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")

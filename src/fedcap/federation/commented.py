@@ -6,7 +6,7 @@ import textwrap
 
 from pydantic import BaseModel
 
-from fedcap.records import to_toml
+from fedcap.runs import to_toml
 
 WIDTH = 100
 

@@ -31,7 +31,7 @@ from fedcap.federation.recording import mean_shares, mixing_of, record_of
 from fedcap.federation.transport import Transport
 from fedcap.methods.rounds import Opening
 from fedcap.methods.server import BY_HAND, Server
-from fedcap.records import Reason, RoundRecord, RunDirectory, mass_removal
+from fedcap.runs import Reason, RoundRecord, RunDirectory, mass_removal
 from fedcap.state import Samples
 from fedcap.training import single_thread
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedcap.federation.conductor import Conductor
-from fedcap.records import RunDirectory
+from fedcap.runs import RunDirectory
 from fedcap.trackers import Tracked, Tracker, Tracking
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fedcap.errors import InputError
 from fedcap.federation.audit import bounded
 from fedcap.files import aside, write_aside
-from fedcap.records import read_toml, to_toml
+from fedcap.runs import read_toml, to_toml
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -25,7 +25,7 @@ from fedcap.federation.identity import read_bytes
 from fedcap.federation.ledger import LEDGER, Ledger
 from fedcap.federation.plan import PLAN, Plan
 from fedcap.files import write_aside
-from fedcap.records import Named, read_toml, to_toml
+from fedcap.runs import Named, read_toml, to_toml
 from fedcap.trackers import Words
 
 FEDERATION, INVITATION = "federation.toml", "invitation.toml"

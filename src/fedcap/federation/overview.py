@@ -11,7 +11,8 @@ from fedcap.federation.ledger import Entry
 from fedcap.federation.lock import is_held
 from fedcap.federation.operator import Operator
 from fedcap.federation.site_config import SiteDirectory
-from fedcap.records import RoundRecord, RunDirectory, Table
+from fedcap.report.tables import Table
+from fedcap.runs import RoundRecord, RunDirectory
 
 LAST = 5
 """How many events are told."""

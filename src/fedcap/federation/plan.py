@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcap.errors import InputError, validation_message
 from fedcap.federation.commented import commented
-from fedcap.records import Named, read_toml
+from fedcap.runs import Named, read_toml
 
 PLAN = "plan.toml"
 FREE_TO_CHANGE = ("rounds", "least", "deadline", "customised", "bundle")

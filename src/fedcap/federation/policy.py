@@ -16,8 +16,8 @@ from fedcap.errors import InputError, validation_message
 from fedcap.federation.commented import commented
 from fedcap.federation.messages import Order
 from fedcap.federation.plan import Plan
-from fedcap.records import read_toml
 from fedcap.registry import plain
+from fedcap.runs import read_toml
 
 Most = Annotated[int, Field(ge=0)]
 

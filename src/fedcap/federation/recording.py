@@ -9,7 +9,7 @@ from fedcap.federation.collecting import Collected
 from fedcap.federation.messages import Answer
 from fedcap.methods.intake import MEDIANS_BELIEVED
 from fedcap.methods.rounds import Closing, Opening, Serving
-from fedcap.records import Accuracy, ClientAccuracy, Mixing, RoundRecord, Seconds, finite, recorded
+from fedcap.runs import Accuracy, ClientAccuracy, Mixing, RoundRecord, Seconds, finite, recorded
 
 
 def record_of(

@@ -29,7 +29,7 @@ from fedcap.federation.setting_up import set_up_operator, set_up_site
 from fedcap.federation.site import Site
 from fedcap.federation.site_config import SiteDirectory
 from fedcap.federation.site_process import run_site
-from fedcap.records import Table
+from fedcap.report.tables import Table
 
 TIMES = 10
 """How many times as long as its own is the update that a hostile site sends."""

@@ -21,7 +21,7 @@ from fedcap.federation.audit import AUDIT, Audit
 from fedcap.federation.commented import commented
 from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
-from fedcap.records import Named, read_toml
+from fedcap.runs import Named, read_toml
 
 SITE, POLICY, AUTHORITY = "site.toml", "policy.toml", "ca.crt"
 

@@ -19,7 +19,7 @@ from fedcap.data.partitioning import draw_root
 from fedcap.data.partitions import Partition
 from fedcap.errors import InputError, nearest
 from fedcap.federation.plan import Plan
-from fedcap.records import overlay
+from fedcap.runs import overlay
 from fedcap.state import Samples
 from fedcap.training import LocalData
 

@@ -16,7 +16,7 @@ from fedcap.errors import InputError
 from fedcap.federation.plan import Plan
 from fedcap.federation.site_config import SiteDirectory
 from fedcap.files import write_aside
-from fedcap.records.snapshot import About, pack, unpack
+from fedcap.runs.checkpoint import About, pack, unpack
 from fedcap.state import Tensors, owned, under
 
 GENERATIONS = 2

@@ -8,9 +8,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedcap.records import Result
 from fedcap.report.saving import save
 from fedcap.report.style import ATTACKER, COLOURS, HONEST, bare
+from fedcap.runs import Result
 
 FEDAVG, FEDCAP = COLOURS[1], COLOURS[0]
 BARS = {

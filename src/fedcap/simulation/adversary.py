@@ -11,8 +11,8 @@ from fedcap.attacks import Attack, Foresight, ServerView, View
 from fedcap.methods.intake import Upload
 from fedcap.methods.rounds import Closing, Offer
 from fedcap.methods.server import Server
-from fedcap.records import Realised
 from fedcap.rng import derive
+from fedcap.runs import Realised
 from fedcap.simulation.measures import measure_attack
 from fedcap.state import Samples, Tensors
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from fedcap.errors import InputError
-from fedcap.records import RunDirectory
+from fedcap.runs import RunDirectory
 from fedcap.trackers import Tracker
 from fedcap.training import Crew
 

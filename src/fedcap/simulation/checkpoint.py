@@ -19,7 +19,7 @@ import torch
 from fedcap.errors import InputError
 from fedcap.files import write_aside
 from fedcap.products import chosen_products
-from fedcap.records import (
+from fedcap.runs import (
     CHECKPOINT,
     PROVENANCE,
     ROUNDS,
@@ -31,7 +31,7 @@ from fedcap.records import (
     checked_provenance,
     digest,
 )
-from fedcap.records.snapshot import About, pack, read_checkpoint
+from fedcap.runs.checkpoint import About, pack, read_checkpoint
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.preparation import Inputs
 from fedcap.simulation.setup import COMPUTES

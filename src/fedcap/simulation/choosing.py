@@ -13,8 +13,8 @@ from typing import Any
 
 from fedcap import aggregators, attacks, data, methods
 from fedcap.errors import InputError
-from fedcap.records import overlay
 from fedcap.registry import GIVEN, Registry, as_table, spelling
+from fedcap.runs import overlay
 from fedcap.simulation.presets import PRESETS
 
 NO_ATTACK = "none"

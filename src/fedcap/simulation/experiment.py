@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedcap.errors import InputError, UserCodeError
-from fedcap.records import CONFIG, Result, RunDirectory
+from fedcap.runs import CONFIG, Result, RunDirectory
 from fedcap.simulation.arguments import check_run
 from fedcap.simulation.checkpoint import Keeper
 from fedcap.simulation.holding import held_settings, known_result

@@ -13,15 +13,7 @@ from typing import Any
 
 from fedcap import data
 from fedcap.errors import InputError
-from fedcap.records import (
-    CONFIG,
-    Provenance,
-    Result,
-    RunDirectory,
-    Settings,
-    checked_provenance,
-    checked_result,
-)
+from fedcap.runs import CONFIG, Provenance, Result, RunDirectory, Settings, checked_provenance, checked_result
 from fedcap.simulation.checkpoint import changed
 from fedcap.simulation.setup import COMPUTES, Setup
 

@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 
 from fedcap.errors import InputError
 from fedcap.methods.server import Server
-from fedcap.records import CHECKPOINT, RESULT, RunDirectory
-from fedcap.records.snapshot import read_checkpoint
+from fedcap.runs import CHECKPOINT, RESULT, RunDirectory
+from fedcap.runs.checkpoint import read_checkpoint
 from fedcap.simulation.store import ClientStore
 from fedcap.state import Tensors, owned, tensor_to_names
 

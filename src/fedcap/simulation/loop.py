@@ -17,8 +17,8 @@ from fedcap import models
 from fedcap.methods.intake import Upload
 from fedcap.methods.rounds import Opening, Serving
 from fedcap.methods.server import Server
-from fedcap.records import Mixing, Realised, Result, RoundRecord, finite, mass_removal, recorded, summarise
 from fedcap.rng import derived_seed
+from fedcap.runs import Mixing, Realised, Result, RoundRecord, finite, mass_removal, recorded, summarise
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.clients import Clients
 from fedcap.simulation.measures import Stopwatch, measure_accuracy, tally

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from fedcap.records import Accuracy, ClientAccuracy, Realised, Seconds, Tallies, Tally, finite
+from fedcap.runs import Accuracy, ClientAccuracy, Realised, Seconds, Tallies, Tally, finite
 from fedcap.training import Counts, Performed
 
 

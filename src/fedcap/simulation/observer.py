@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from fedcap.records import Result, RoundRecord
+from fedcap.runs import Result, RoundRecord
 
 if TYPE_CHECKING:
     from fedcap.simulation.loop import Simulation

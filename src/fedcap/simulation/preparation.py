@@ -17,7 +17,7 @@ from fedcap.data import FederatedData
 from fedcap.data.base import Scaling
 from fedcap.data.own import as_array, as_inputs
 from fedcap.errors import InputError
-from fedcap.records import Provenance
+from fedcap.runs import Provenance
 
 WHAT = "inputs"
 

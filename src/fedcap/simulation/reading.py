@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedcap import methods, records
+from fedcap import methods, runs
 from fedcap.simulation.preparation import Preparation
 from fedcap.simulation.trained import TrainedModels
 
 
 @dataclass(frozen=True, repr=False)
-class Run(records.Run):
+class Run(runs.Run):
     """All that a run has left behind so far, and the models in its checkpoint."""
 
     @cached_property
@@ -44,6 +44,6 @@ class Run(records.Run):
 
 def read(path: Path | str) -> Run:
     """Read a run's directory, finished or not; if a file is missing, raise an `InputError` of one line."""
-    plain = records.read(path)
+    plain = runs.read(path)
     run = Run(plain.path, plain.settings, plain.provenance, plain.rounds, plain.result)
     return run if run.result is None else replace(run, result=replace(run.result, models=run))

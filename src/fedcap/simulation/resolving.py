@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from fedcap import attacks, data, methods, models
 from fedcap.errors import nearest, validation_message
-from fedcap.records import overlay
 from fedcap.registry import GIVEN, as_table
+from fedcap.runs import overlay
 from fedcap.simulation.choosing import UNLESS_GIVEN
 from fedcap.simulation.presets import preset
 from fedcap.training import SGD

@@ -21,9 +21,9 @@ from fedcap import attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
 from fedcap.errors import InputError, nearest
 from fedcap.fingerprint import source_digest, written
-from fedcap.records import Named, absent_attack, digest
 from fedcap.registry import GIVEN
 from fedcap.rng import derive
+from fedcap.runs import Named, absent_attack, digest
 from fedcap.simulation.resolving import resolve, without_none
 from fedcap.trackers import Tracker, Words, make_trackers
 from fedcap.training import SGD

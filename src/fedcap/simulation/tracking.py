@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcap.records import Result, RoundRecord
+from fedcap.runs import Result, RoundRecord
 from fedcap.simulation.loop import Simulation
 from fedcap.trackers import Tracked, Tracker, Tracking
 

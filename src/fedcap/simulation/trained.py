@@ -19,7 +19,7 @@ from fedcap.data.base import Scaling
 from fedcap.errors import InputError, nearest
 from fedcap.methods import Method
 from fedcap.methods.server import Server
-from fedcap.records import Provenance
+from fedcap.runs import Provenance
 from fedcap.simulation.keeping import InMemory, Keeping, OnDisk
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.preparation import Answering, Inputs, Preparation, scaling_tensors

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from fedcap.errors import InputError
-from fedcap.records import Result, RoundRecord
 from fedcap.registry import Registry
+from fedcap.runs import Result, RoundRecord
 
 
 @dataclass(frozen=True)

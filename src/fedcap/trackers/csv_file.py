@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedcap.files import Row, columns_of, write_csv
-from fedcap.records import RoundRecord
+from fedcap.runs import RoundRecord
 from fedcap.trackers.base import Tracked, Tracker, figures, registry
 
 FILE = "rounds.csv"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcap.files import write_aside
-from fedcap.records import FREE_TO_CHANGE, Result, RoundRecord, flattened
+from fedcap.runs import FREE_TO_CHANGE, Result, RoundRecord, flattened
 from fedcap.trackers.base import Tracked, Tracker, figures, needs, registry
 
 FILE = "mlflow.json"

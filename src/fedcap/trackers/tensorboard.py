@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedcap.records import Result, RoundRecord, to_toml
+from fedcap.runs import Result, RoundRecord, to_toml
 from fedcap.trackers.base import Tracked, Tracker, figures, needs, registry
 
 

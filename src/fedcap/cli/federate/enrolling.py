@@ -36,7 +36,7 @@ def enrol(
     from fedcap.federation.operator import Invitation
     from fedcap.federation.setting_up import set_up_site
     from fedcap.federation.site_config import POLICY, SITE
-    from fedcap.records import overlay
+    from fedcap.runs import overlay
 
     invited = Invitation.read(invitation)
     content: dict[str, Any] = {"name": name, "dataset": data.table(dataset)}

@@ -74,7 +74,7 @@ def init(
     from fedcap.federation.operator import FEDERATION, Federation, Operator
     from fedcap.federation.plan import PLAN
     from fedcap.federation.setting_up import refresh, set_up_operator
-    from fedcap.records import overlay
+    from fedcap.runs import overlay
 
     place = _given(host=host, port=port, link_port=link_port, root=root)
     plan = _given(dataset=dataset, model=model, method=method, rounds=rounds, seed=seed, assumed=assumed)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from fedcap.errors import InputError, RunError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.store import CellStore
-from fedcap.records import BusyError, Outcome, Result, RoundRecord
+from fedcap.runs import BusyError, Outcome, Result, RoundRecord
 from fedcap.simulation import Simulation, make_crew
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)

@@ -20,8 +20,8 @@ from fedcap.experiments.engines.base import Watcher, no_room, play_here, settled
 from fedcap.experiments.engines.local import ADVICE
 from fedcap.experiments.engines.ray_task import Board, task, write_run
 from fedcap.experiments.store import CellStore
-from fedcap.records import BusyError, RunDirectory
-from fedcap.records.cells import Failure
+from fedcap.runs import BusyError, RunDirectory
+from fedcap.runs.outcome import Failure
 from fedcap.simulation import NotPortableError, RayCluster, carried, ray_module
 
 LOG = logging.getLogger("fedcap")

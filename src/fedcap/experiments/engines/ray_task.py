@@ -18,8 +18,8 @@ from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Teller, explained, play
 from fedcap.experiments.store import CellStore
 from fedcap.files import write_aside
-from fedcap.records import CHECKPOINT, CONFIG, MIXING, PROVENANCE, RESULT, ROUNDS, Outcome, RunDirectory
-from fedcap.records.cells import Failure
+from fedcap.runs import CHECKPOINT, CONFIG, MIXING, PROVENANCE, RESULT, ROUNDS, Outcome, RunDirectory
+from fedcap.runs.outcome import Failure
 
 LOG = logging.getLogger("fedcap")
 PATIENCE = 10.0

@@ -20,7 +20,7 @@ from fedcap.errors import RunError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.engines.base import Teller, play
 from fedcap.experiments.engines.local import Opening
-from fedcap.records import Outcome
+from fedcap.runs import Outcome
 
 NICENESS = 19
 

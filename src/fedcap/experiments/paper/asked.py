@@ -9,7 +9,7 @@ from fedcap.experiments.panel import NO_ATTACK, Panel
 from fedcap.experiments.paper.harm import harm
 from fedcap.experiments.tables import heading
 from fedcap.files import Value
-from fedcap.records import Table
+from fedcap.report.tables import Table
 
 PAPER, HARDENED = "fedcap", "hardened"
 FLIPPING = "sign-flipping"

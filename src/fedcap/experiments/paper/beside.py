@@ -13,9 +13,9 @@ from fedcap.experiments.paper.measures import MEASURES
 from fedcap.experiments.paper.recorded import resolved
 from fedcap.experiments.paper.setups import DATASETS, SET_UP_OF
 from fedcap.experiments.published import as_of_now
-from fedcap.records import settings_key
 from fedcap.registry import spelling
 from fedcap.report.story import Check, Said
+from fedcap.runs import settings_key
 
 PRINTED = {"table-1": "Table I", "table-2": "Table II", "table-3": "Table III", "table-4": "Table IV"}
 DRAWN = ("baselines", "ditto-rules")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedcap.experiments.panel import NO_ATTACK, Panel
-from fedcap.records import Outcome
+from fedcap.runs import Outcome
 
 LOCAL = "local"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fedcap.records import Outcome
+from fedcap.runs import Outcome
 
 POINTS: Mapping[str, float] = {"wisdm": 1.5, "cifar10": 2.0, "emnist": 2.0}
 """How many points of accuracy still agree, by data set. On others the paper has no figures."""

@@ -18,7 +18,7 @@ from fedcap.experiments.paper.reasons import reason
 from fedcap.experiments.paper.recorded import Recorded, planned, resolved
 from fedcap.experiments.paper.setups import DATASETS, SET_UP_OF, STAND_IN
 from fedcap.experiments.paper.show import Compared, compare, contests, panels, table
-from fedcap.records import Table
+from fedcap.report.tables import Table
 
 FIGURES = "figures"
 """The folder of pictures, beside the page."""

@@ -9,8 +9,8 @@ from statistics import fmean
 
 from fedcap.experiments.paper.entry import Item
 from fedcap.experiments.paper.show import Compared, panels
-from fedcap.records import Outcome
-from fedcap.records.intervals import half_width
+from fedcap.report.tables import half_width
+from fedcap.runs import Outcome
 
 Points = Mapping[int, float | None]
 """Round → value."""

@@ -12,7 +12,7 @@ from fedcap.experiments.cells import Cell
 from fedcap.experiments.paper.entry import Entry, Item
 from fedcap.experiments.published import as_of_now
 from fedcap.files import write_aside
-from fedcap.records import Outcome, settings_key
+from fedcap.runs import Outcome, settings_key
 from fedcap.simulation import Experiment
 
 

@@ -14,7 +14,7 @@ from fedcap.experiments.paper.published import TABLE_3
 from fedcap.experiments.paper.recorded import Recorded
 from fedcap.experiments.paper.show import Compared, compare, panels, table
 from fedcap.files import Value
-from fedcap.records import Table
+from fedcap.report.tables import Table
 
 HEAD = """# Reproducing
 

@@ -20,7 +20,7 @@ from fedcap.experiments.paper.harm import LOCAL, harm
 from fedcap.experiments.paper.scores import CURVES, roc_curves, separations
 from fedcap.experiments.tables import accuracy_table, difference_table
 from fedcap.files import Value
-from fedcap.records import Table
+from fedcap.report.tables import Table
 
 DETECTORS = ("robust-norm", "collusion", "direction")
 KNOWING = ("cuckoo", "inflate", "stealth", "frame", "steady", "sleeper", "noisy", "mimic", "worst-of")

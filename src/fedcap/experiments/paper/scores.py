@@ -12,7 +12,8 @@ from fedcap.experiments.panel import Panel
 from fedcap.experiments.paper.asked import PUBLISHED
 from fedcap.experiments.statistics import caught, separation
 from fedcap.files import Value
-from fedcap.records import Outcome, Table
+from fedcap.report.tables import Table
+from fedcap.runs import Outcome
 
 WATCHED = "nobody removed"
 STEPS = [step / 50 for step in range(51)]

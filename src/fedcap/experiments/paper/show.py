@@ -12,9 +12,8 @@ from fedcap.experiments.paper.columns import ONE_SETTING
 from fedcap.experiments.paper.entry import Entry, Item
 from fedcap.experiments.paper.recorded import Recorded
 from fedcap.experiments.paper.setups import SET_UP_OF
-from fedcap.records import Outcome, Table
-from fedcap.records.intervals import half_width
-from fedcap.records.tables import DIVERGED_NOTE
+from fedcap.report.tables import DIVERGED_NOTE, Table, half_width
+from fedcap.runs import Outcome
 
 HOW_TO_READ = (
     "Ours is above, the mean over seeds ± half its 95 % interval; below is the paper's, and the difference."

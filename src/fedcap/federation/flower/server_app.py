@@ -26,7 +26,7 @@ from fedcap.federation.flower.transport import FlowerTransport
 from fedcap.federation.following import followed
 from fedcap.federation.operator import Operator
 from fedcap.federation.site_data import load_root
-from fedcap.records import RoundRecord
+from fedcap.runs import RoundRecord
 from fedcap.trackers import make_trackers
 
 BETWEEN = 10.0

@@ -16,7 +16,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedcap.errors import InputError
-from fedcap.records import (
+from fedcap.registry import spelling
+from fedcap.report.story.paper import Paper, Said
+from fedcap.runs import (
     CONFIG,
     FREE_TO_CHANGE,
     RESULT,
@@ -28,9 +30,7 @@ from fedcap.records import (
     flattened,
     read,
 )
-from fedcap.records.cells import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome, read_planned
-from fedcap.registry import spelling
-from fedcap.report.story.paper import Paper, Said
+from fedcap.runs.outcome import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome, read_planned
 
 NO_ATTACK, MEAN = "none", "mean"
 APART = {"seed", "eval_every", "device", "dataset.path", *FREE_TO_CHANGE}

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedcap.errors import duration, plural
-from fedcap.records import always_refused
-from fedcap.records.result import has_diverged
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import LOCAL
 from fedcap.report.story.series import Client
 from fedcap.report.story.story import Check, Headline
 from fedcap.report.story.thinning import MOST_WORDS
+from fedcap.runs import always_refused
+from fedcap.runs.result import has_diverged
 
 FAR_BEHIND = 20.0
 """By how many points the worst client may lie below all together; and not by half of what they reach."""

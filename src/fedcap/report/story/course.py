@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedcap.errors import plural
-from fedcap.records import MIXING, RoundRecord
 from fedcap.report.story.clients import Standings, client_rows
 from fedcap.report.story.held import Held
 from fedcap.report.story.local import Local
@@ -25,6 +24,7 @@ from fedcap.report.story.series import (
     Spread,
 )
 from fedcap.report.story.thinning import MOST_EVENTS, Thinning
+from fedcap.runs import MIXING, RoundRecord
 
 
 def course_of(held: Held, local: Local | None, standings: Standings, thin: Thinning) -> Course:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedcap.records import to_toml
 from fedcap.registry import spelling
 from fedcap.report.story.series import Fact
 from fedcap.report.story.thinning import Thinning
+from fedcap.runs import to_toml
 
 
 def facts(content: Mapping[str, Any], thin: Thinning, prefix: str = "") -> list[Fact]:

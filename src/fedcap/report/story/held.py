@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedcap.errors import InputError, plural
-from fedcap.records import (
+from fedcap.runs import (
     CONFIG,
     PROVENANCE,
     RESULT,

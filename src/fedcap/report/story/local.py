@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcap.errors import InputError
-from fedcap.records import Outcome
 from fedcap.report.story.held import Held
 from fedcap.report.story.series import LocalCurve
+from fedcap.runs import Outcome
 
 LOCAL = "local"
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedcap.errors import plural
-from fedcap.records import Mixing
 from fedcap.report.story.series import MixingMap
 from fedcap.report.story.thinning import Thinning
+from fedcap.runs import Mixing
 
 MOST_ROWS = 150
 """How many rows a map has; of more clients, neighbours share one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fedcap.errors import duration, plural
-from fedcap.records import Outcome, Settings
 from fedcap.report.story.checks import over_the_wire, readings
 from fedcap.report.story.clients import gain_over
 from fedcap.report.story.facts import config_of, facts
@@ -14,6 +13,7 @@ from fedcap.report.story.run import Known
 from fedcap.report.story.series import AccuracyCurves, Client, Course, Event, Spread
 from fedcap.report.story.story import Check, Headline, Story
 from fedcap.report.story.thinning import Thinning
+from fedcap.runs import Outcome, Settings
 
 
 def outcome_story(outcome: Outcome, settings: Settings, known: Known, thin: Thinning) -> Story:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedcap.errors import plural
-from fedcap.records import CONFIG
 from fedcap.report.story.checks import checks, headlines
 from fedcap.report.story.clients import Standings
 from fedcap.report.story.course import course_of
@@ -18,6 +17,7 @@ from fedcap.report.story.paper import Said
 from fedcap.report.story.series import Fact
 from fedcap.report.story.story import Story
 from fedcap.report.story.thinning import Thinning
+from fedcap.runs import CONFIG
 
 
 @dataclass(frozen=True)

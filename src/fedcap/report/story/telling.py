@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcap.errors import InputError
-from fedcap.records import CONFIG, ROUNDS
 from fedcap.report.story.cells import is_grid
 from fedcap.report.story.clients import Standings
 from fedcap.report.story.grid import Memo, grid_story
@@ -15,6 +14,7 @@ from fedcap.report.story.paper import Paper, nothing_published
 from fedcap.report.story.run import Known, run_story
 from fedcap.report.story.story import Story
 from fedcap.report.story.thinning import Thinning
+from fedcap.runs import CONFIG, ROUNDS
 
 FEDERATION = "federation.toml"
 

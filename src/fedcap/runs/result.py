@@ -1,4 +1,14 @@
-"""The result of a run: a pure function of its records, of its clients and of who was malicious.
+"""What a run's last round came to besides accuracy: loss, macro-F1, and accuracy class by class.
+
+Of the benign clients' test samples, a_c are of class c, p_c were taken for it, t_c of these rightly:
+
+    accuracy_c = t_c / a_c,    F1_c = 2 t_c / (a_c + p_c)
+
+Macro-F1 is the mean of F1_c over the classes that occur, among the labels or among the answers.
+
+Runs and results in a few lines of text, as a notebook or a terminal shows them.
+
+The result of a run: a pure function of its records, of its clients and of who was malicious.
 
 So a run that was interrupted and resumed, or that is read back from its files, gives the same result as one
 that was not.
@@ -6,22 +16,128 @@ that was not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fedcap.runs.rounds import Tallies
+from fedcap.runs.rounds import Tally
+from fedcap.runs.rounds import finite
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+from fedcap.errors import plural
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-
+from dataclasses import asdict
+from dataclasses import field
+from dataclasses import replace
+from typing import Any
 from pydantic import TypeAdapter
-
 from fedcap.errors import InputError
-from fedcap.records.mass_removal import nobody_left
-from fedcap.records.metrics import Metrics, metrics_of
-from fedcap.records.prose import describe_result
-from fedcap.records.rounds import RoundRecord, finite
+from fedcap.runs.findings import nobody_left
+from fedcap.runs.rounds import RoundRecord
 
 if TYPE_CHECKING:
+    from fedcap.runs.run import Run
     from torch import nn
+
+@dataclass(frozen=True)
+class Measures:
+    """How well one reading's models answer, over all benign clients' test samples."""
+
+    loss: float | None
+    """The mean cross-entropy; none if it was not finite."""
+    macro_f1: float | None
+    """The mean F1 of the classes, in percent."""
+    per_class: Mapping[str, float | None]
+    """The accuracy on the samples of each class, in percent; none if there are none of it."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The measures of the last round, with the models that clients receive and with their own."""
+
+    shared: Measures | None
+    """None if nothing is shared."""
+    personal: Measures
+
+
+def metrics_of(tallies: Tallies) -> Metrics:
+    """Return the measures that counts come to."""
+    shared = None if tallies.shared is None else _measures(tallies.shared, tallies.classes)
+    return Metrics(shared, _measures(tallies.personal, tallies.classes))
+
+
+def _measures(tally: Tally, classes: Sequence[str]) -> Measures:
+    counts = list(zip(tally.actual, tally.predicted, tally.correct, strict=True))
+    f1 = [200 * correct / (actual + predicted) for actual, predicted, correct in counts if actual + predicted]
+    total = sum(tally.actual)
+    return Measures(
+        loss=None if tally.loss is None or not total else finite(tally.loss / total),
+        macro_f1=sum(f1) / len(f1) if f1 else None,
+        per_class={
+            name: 100 * correct / actual if actual else None
+            for name, (actual, _, correct) in zip(classes, counts, strict=True)
+        },
+    )
+
+
+DIVERGED = "honest clients' weights became NaN or infinite; accuracy means nothing"
+
+
+def describe_result(result: Result) -> str:
+    """Return what a result says: rounds, clients, accuracy, who was removed."""
+    attackers = [client.id for client in result.clients if client.malicious]
+    of_them = f", {len(attackers)} of them malicious" if attackers else ""
+    heading = f"Result of {plural(result.rounds, 'round')} with {plural(len(result.clients), 'client')}"
+    lines = [heading + of_them]
+    figures = (result.tacc, result.tacc_shared, result.tacc_personal, result.tacc_worst_client)
+    lines.append(f"  accuracy   {accuracy_line(*figures)}")
+    if result.diverged:
+        lines.append(f"  diverged   {DIVERGED}")
+    if result.fpr is not None:
+        lines.append(f"  detection  {_removed(result.removed, attackers, 'honest client')}")
+    return "\n".join(lines)
+
+
+def describe_run(run: Run) -> str:
+    """Return what a run was, how far it is, how accurate its clients are, and who was removed."""
+    settings, attackers = run.settings, run.provenance.malicious
+    clients = plural(len(run.provenance.clients), "client")
+    attack = "federation" if settings.federated else "no attack"
+    if attackers:
+        attack = f"{settings.attack.name}, {len(attackers)} of {clients} malicious"
+    played = plural(len(run.rounds), "round")
+    if run.result is None:
+        played = f"{len(run.rounds)} of {plural(settings.rounds, 'round')}, unfinished"
+    parts = (settings.dataset_name, settings.method.name, attack, f"seed {settings.seed}", played)
+    lines = [" · ".join(parts)]
+    evaluated = run.evaluated
+    if evaluated is None or evaluated.accuracy is None:
+        lines.append("  accuracy   not measured yet")
+    else:
+        found = evaluated.accuracy
+        when = "" if evaluated is run.rounds[-1] else f" in round {evaluated.round}"
+        figures = (found.best, found.shared, found.personal, found.worst_client)
+        lines.append(f"  accuracy   {accuracy_line(*figures)}{when}")
+    if run.diverged:
+        lines.append(f"  diverged   {DIVERGED}")
+    if run.detects:
+        lines.append(f"  detection  {_removed(run.removed, attackers, settings.benign)}")
+    return "\n".join([*lines, f"  records    {run.path}"])
+
+
+def accuracy_line(best: float, shared: float | None, personal: float, worst: float) -> str:
+    """Return the four accuracies, in percent, as one line."""
+    read = "none" if shared is None else f"{shared:.1f}"
+    return f"{best:.1f} %  (shared {read}, personal {personal:.1f}; worst client {worst:.1f})"
+
+
+def _removed(removed: Collection[str], attackers: Collection[str], others: str) -> str:
+    caught = sum(client in removed for client in attackers)
+    benign = len(removed) - caught
+    found = f"{caught} of {plural(len(attackers), 'attacker')} removed; " if attackers else ""
+    return f"{found}{f'no {others}' if not benign else plural(benign, others)} removed"
+
 
 GOAL = 80.0
 """The accuracy, in percent, that the paper's R2Acc counts the rounds to."""

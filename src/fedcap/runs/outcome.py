@@ -1,4 +1,12 @@
-"""What a finished run came to, small enough to be kept in a repository: no weights, no rounds' records.
+"""How far a run's detectors ever went against each client.
+
+Where the runs of grids are kept, and how they are found again without knowing the grid.
+
+root/cells/<name>/          a run's directory, with its outcome.json once it has finished
+root/failed/<name>.json     why a run failed; beside it, a run that was damaged and played anew
+root/planned.json           the names of the runs that the last grid there set out to play
+
+What a finished run came to, small enough to be kept in a repository: no weights, no rounds' records.
 
 Tables, statistics and figures of many runs are made from outcomes alone, where neither the runs nor their
 data are at hand. Accuracies and rates are in percent, of the last round and never of the best one.
@@ -6,24 +14,115 @@ data are at hand. Accuracies and rates are in percent, of the last round and nev
 
 from __future__ import annotations
 
-import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fedcap.runs.rounds import RoundRecord
 import json
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from pydantic import TypeAdapter
+from pydantic import ValidationError
+from fedcap.errors import InputError
+import hashlib
+import statistics
+from dataclasses import field
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+from typing import TypeVar
+from fedcap.errors import validation_message
+from fedcap.runs.provenance import Provenance
+from fedcap.runs.result import ClientResult
+from fedcap.runs.result import Result
+from fedcap.runs.rounds import finite
+from fedcap.runs.run import Run
+from fedcap.runs.settings import FREE_TO_CHANGE
+from fedcap.runs.settings import Settings
 
-from pydantic import TypeAdapter, ValidationError
+@dataclass(frozen=True)
+class Peaks:
+    """The largest value that a detector's score had for each client, in any round before it was removed."""
 
-from fedcap.errors import InputError, validation_message
-from fedcap.records.peaks import Peaks
-from fedcap.records.provenance import Provenance
-from fedcap.records.result import ClientResult, Result
-from fedcap.records.rounds import RoundRecord, finite
-from fedcap.records.run import Run
-from fedcap.records.settings import FREE_TO_CHANGE, Settings
+    benign: Sequence[float]
+    malicious: Sequence[float]
+
+    @classmethod
+    def of(cls, history: Sequence[RoundRecord], malicious: frozenset[str]) -> dict[str, Peaks]:
+        """Read the peaks off the rounds' records, by score; rounds without a number do not count."""
+        found: dict[str, dict[str, float]] = {}
+        for record in history:
+            for name, values in record.scores.items():
+                peaks = found.setdefault(name, {})
+                for client, value in values.items():
+                    if value is not None and math.isfinite(value):
+                        peaks[client] = max(value, peaks.get(client, -math.inf))
+        return {
+            name: cls(
+                [float(f"{peaks[k]:.4g}") for k in sorted(peaks) if k not in malicious],
+                [float(f"{peaks[k]:.4g}") for k in sorted(peaks) if k in malicious],
+            )
+            for name, peaks in found.items()
+        }
+
+
+CELLS, FAILED, OUTCOME, PLANNED = "cells", "failed", "outcome.json", "planned.json"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cell failed."""
+
+    name: str
+    place: Mapping[str, str]
+    why: str
+    """One line."""
+    where: str = ""
+    """The traceback, if there is one."""
+    anew: bool = False
+    """Whether a retry must begin anew: what the run left behind is of no use."""
+
+    def to_json(self) -> str:
+        """Return the content of its file."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False)
+
+
+_FAILURE: TypeAdapter[Failure] = TypeAdapter(Failure)
+_NAMES: TypeAdapter[frozenset[str]] = TypeAdapter(frozenset[str])
+
+
+def read_failure(path: Path) -> Failure | None:
+    """Read why a cell failed; none if it did not."""
+    try:
+        return _FAILURE.validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValidationError:
+        return Failure(path.stem, {}, f"{path} is damaged and does not say why", anew=True)
+
+
+def read_planned(root: Path) -> frozenset[str]:
+    """Read the names of the runs that the last grid set out to play; none if that is not known."""
+    try:
+        return _NAMES.validate_json((root / PLANNED).read_bytes())
+    except (OSError, ValidationError):
+        return frozenset()
+
+
+def read_outcome(path: Path) -> Outcome | None:
+    """Read an outcome; none if there is no such file."""
+    try:
+        return Outcome.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is damaged: it is no text") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except InputError as error:
+        raise InputError(f"{path} is {error}") from None
+
 
 LARGEST = 20_000
 """How many bytes an outcome may have as JSON."""

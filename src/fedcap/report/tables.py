@@ -1,13 +1,91 @@
-"""Tables of plain values, as text, Markdown, LaTeX and for JSON; and the table that sums up runs."""
+"""The interval of a mean over a few figures, one per seed.
+
+Tables in LaTeX: rules of the package booktabs, and every character that LaTeX reads otherwise escaped.
+
+Tables of plain values, as text, Markdown, LaTeX and for JSON; and the table that sums up runs.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import stdev
 
 from fedcap.files import Value
-from fedcap.records.latex import latex
-from fedcap.records.run import Run
+from fedcap.runs.run import Run
+
+TAIL = 0.025
+"""What an interval leaves out at each end: it is one of 95 %."""
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Return half the width of the mean's 95 % interval: t · s / √n, with Student's t of n − 1 degrees.
+
+    One figure has no interval; equal figures have one of width 0.
+    """
+    if len(values) < 2:
+        return None
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(len(values) - 1, 1 - TAIL))
+    return quantile * stdev(values) / math.sqrt(len(values))
+
+
+_WRITTEN = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "[": "{[}",
+    "]": "{]}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "≤": r"$\leq$",
+    "–": "--",
+    "…": r"\ldots{}",
+    "†": r"\dag{}",
+    "‡": r"\ddag{}",
+    "\n": " ",
+}
+"""How LaTeX writes what it would read as a command; a bracket is one after the end of a line."""
+
+
+def escaped(text: str) -> str:
+    """Return text as LaTeX prints it."""
+    return "".join(_WRITTEN.get(character, character) for character in text)
+
+
+def latex(
+    columns: Sequence[str], lines: Sequence[Sequence[str]], title: str = "", notes: Sequence[str] = ()
+) -> str:
+    """Return a LaTeX table: first column left, others right; the document needs the package booktabs."""
+    content = [" & ".join(map(escaped, cells)) + r" \\" for cells in [columns, *lines]]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            *([rf"\caption{{{escaped(title)}}}"] if title else []),
+            rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
+            r"\toprule",
+            content[0],
+            r"\midrule",
+            *content[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            *(rf"\par\smallskip\footnotesize {escaped(note)}" for note in notes),
+            r"\end{table}",
+        ]
+    )
+
 
 DIVERGED_NOTE = "† diverged: weights of honest clients became NaN or infinite."
 SUMMARY_COLUMNS = (

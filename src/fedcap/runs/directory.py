@@ -1,33 +1,83 @@
-"""A run's directory: config.toml, provenance.json, rounds.jsonl, checkpoint.safetensors, result.json.
+"""Checksums: of a checkpoint's tensors, and of a file's lines, each with all lines before it.
+
+They tell damage, and changes by hand; nothing protects from somebody who computes them anew. CRC-32 takes
+less than a millisecond for a megabyte on any machine, a small part of what it takes to write one.
+
+A run's directory: config.toml, provenance.json, rounds.jsonl, checkpoint.safetensors, result.json.
 
 Every file but rounds.jsonl is written to a temporary file and renamed; rounds.jsonl grows by a line per
 round, each with a checksum of itself and of the lines before it, and mixing.bin, before it, by a frame. A
 line is on disk when `append` returns, so a checkpoint written afterwards never includes a round without a
 line. Whenever a run is killed, the lines up to its checkpoint's round are complete; a resumed run drops the
 later ones with `rewrite_rounds`.
+
+Whether the files of a run belong together. What does not is an error of one line that says what to do.
 """
 
 from __future__ import annotations
 
+import re
+import zlib
+from collections.abc import Iterable
 import fcntl
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar
-
+from typing import IO
+from typing import Any
+from typing import Self
+from typing import TypeVar
 from pydantic import ValidationError
-
 from fedcap.errors import InputError
 from fedcap.files import write_aside
-from fedcap.records.checksum import is_intact, signature, signed
-from fedcap.records.mixing import MIXING, Mixing, read_frames
-from fedcap.records.provenance import Provenance
-from fedcap.records.result import Result
-from fedcap.records.rounds import RoundRecord
-from fedcap.records.settings import Settings
-from fedcap.records.toml import read_toml, to_toml
+from fedcap.runs.mixing import MIXING
+from fedcap.runs.mixing import Mixing
+from fedcap.runs.mixing import read_frames
+from fedcap.runs.provenance import Provenance
+from fedcap.runs.result import Result
+from fedcap.runs.rounds import RoundRecord
+from fedcap.runs.settings import Settings
+from fedcap.runs.settings import read_toml
+from fedcap.runs.settings import to_toml
+from fedcap.runs.result import summarise
+
+_SIGNED = re.compile(r'(.*), "checksum": "([0-9a-f]{8})"\}', re.DOTALL)
+
+
+def checksum(parts: Iterable[bytes | memoryview]) -> str:
+    """Return the CRC-32, in hex, of the parts, one after the other."""
+    value = 0
+    for part in parts:
+        value = zlib.crc32(part, value)
+    return f"{value:08x}"
+
+
+def signed(line: str, before: str) -> str:
+    """Return a line of JSON, a table, with a checksum of it and of the one before as its last entry."""
+    return f'{line[:-1]}, "checksum": "{_follow(line, before)}"}}'
+
+
+def signature(line: str) -> str:
+    """Return the checksum that a line ends with, empty if there is none."""
+    found = _SIGNED.fullmatch(line)
+    return found[2] if found else ""
+
+
+def is_intact(line: str, before: str) -> bool:
+    """Whether a line is as it was signed, after a line with the checksum `before`."""
+    found = _SIGNED.fullmatch(line)
+    return found is not None and found[2] == _follow(found[1] + "}", before)
+
+
+def _follow(line: str, before: str) -> str:
+    return checksum([before.encode(), line.encode()])
+
 
 CONFIG, PROVENANCE, ROUNDS = "config.toml", "provenance.json", "rounds.jsonl"
 CHECKPOINT, RESULT = "checkpoint.safetensors", "result.json"
@@ -251,3 +301,45 @@ class NewDirectory(RunDirectory):
                 continue
             self._is_new = False
             return
+
+
+def checked_provenance(directory: RunDirectory, settings: Settings) -> Provenance | None:
+    """Return the provenance of the run with these settings, as config.toml has them; none if not started."""
+    facts = directory.provenance()
+    if facts is None:
+        if any((directory.path / name).exists() for name in (ROUNDS, CHECKPOINT, RESULT)):
+            raise directory.damaged(PROVENANCE, "is missing")
+        return None
+    mine = facts.of(settings.digest())
+    if mine is None:
+        config = directory.path / CONFIG
+        raise InputError(
+            f"{config} was changed since the run began: it no longer has the digest that {PROVENANCE} knows;"
+            f" start a new run with it instead: fedcap run {config}"
+        )
+    return mine
+
+
+def checked_rounds(directory: RunDirectory, settings: Settings) -> list[RoundRecord]:
+    """Return the records of the rounds played so far."""
+    history = directory.rounds()
+    if len(history) > settings.rounds:
+        raise directory.damaged(ROUNDS, f"has {len(history)} rounds, {CONFIG} only {settings.rounds}")
+    return history
+
+
+def checked_result(directory: RunDirectory, settings: Settings, facts: Provenance) -> Result | None:
+    """Return the result, if it follows from the rounds; none if the run has not finished."""
+    result = directory.result()
+    if result is None or result.rounds in (shorter.rounds for shorter in facts.extended):
+        return None
+    if result.stopped is None and result.rounds != settings.rounds:
+        raise directory.damaged(RESULT, f"counts {result.rounds} rounds, {CONFIG} {settings.rounds}")
+    detects = result.fpr is not None
+    try:
+        expected = summarise(result.history, facts.clients, facts.malicious, detects)
+    except ValueError as error:
+        raise directory.damaged(ROUNDS, f"has no result: {error}") from None
+    if expected != result:
+        raise directory.damaged(RESULT, f"is not the result of the rounds in {ROUNDS}")
+    return result

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
-
 from fedcap.errors import InputError
-from fedcap.records.checksum import checksum
-from fedcap.records.directory import CHECKPOINT, RunDirectory
+from fedcap.runs.directory import checksum
+from fedcap.runs.directory import CHECKPOINT
+from fedcap.runs.directory import RunDirectory
 from fedcap.state import Tensors
-
 
 @dataclass(frozen=True)
 class About:

@@ -1,23 +1,94 @@
-"""A run as its directory has it, finished or not; reading it needs neither torch nor the data."""
+"""The rounds of a run as tidy rows: one for each round and client.
+
+A run as its directory has it, finished or not; reading it needs neither torch nor the data.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from fedcap.runs.rounds import RoundRecord
 import importlib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
 from fedcap.errors import InputError
-from fedcap.records.checks import checked_provenance, checked_result, checked_rounds
-from fedcap.records.directory import CONFIG, PROVENANCE, RunDirectory
-from fedcap.records.frame import all_columns, tidy_rows
-from fedcap.records.mixing import Mixing
-from fedcap.records.prose import describe_run
-from fedcap.records.provenance import Provenance
-from fedcap.records.result import ClientResult, Removal, Result, client_results, has_diverged, removals
-from fedcap.records.rounds import RoundRecord
-from fedcap.records.settings import Settings
+from fedcap.runs.directory import checked_provenance
+from fedcap.runs.directory import checked_result
+from fedcap.runs.directory import checked_rounds
+from fedcap.runs.directory import CONFIG
+from fedcap.runs.directory import PROVENANCE
+from fedcap.runs.directory import RunDirectory
+from fedcap.runs.mixing import Mixing
+from fedcap.runs.result import describe_run
+from fedcap.runs.provenance import Provenance
+from fedcap.runs.result import ClientResult
+from fedcap.runs.result import Removal
+from fedcap.runs.result import Result
+from fedcap.runs.result import client_results
+from fedcap.runs.result import has_diverged
+from fedcap.runs.result import removals
+from fedcap.runs.settings import Settings
+
+Cell = str | bool | int | float | None
+COLUMNS = (
+    "round",
+    "client",
+    "malicious",
+    "took_part",
+    "asked",
+    "shared",
+    "personal",
+    "refused",
+    "removed",
+)
+"""The columns that every run has; each score of the detectors is one more, before the last two."""
+
+
+def tidy_rows(
+    rounds: Sequence[RoundRecord], clients: Sequence[str], malicious: Collection[str]
+) -> list[dict[str, Cell]]:
+    """Return a row for each round and client.
+
+    Accuracies are in percent, and none where a client was not tested. `refused` and `removed` say why, in
+    the round in which it happened.
+    """
+    columns = score_columns(rounds)
+    return [row for record in rounds for row in _rows(record, clients, malicious, columns)]
+
+
+def score_columns(rounds: Sequence[RoundRecord]) -> dict[str, str]:
+    """Return each score's column: its name, unless another column is called so."""
+    names = dict.fromkeys(name for record in rounds for name in record.scores)
+    return {name: f"score_{name}" if name in COLUMNS else name for name in names}
+
+
+def all_columns(rounds: Sequence[RoundRecord]) -> list[str]:
+    """Return all columns, in order."""
+    return [*COLUMNS[:-2], *score_columns(rounds).values(), *COLUMNS[-2:]]
+
+
+def _rows(
+    record: RoundRecord, clients: Sequence[str], malicious: Collection[str], columns: Mapping[str, str]
+) -> Iterator[dict[str, Cell]]:
+    took_part, asked = set(record.participants), set(record.asked)
+    for client in clients:
+        tested = record.accuracy.clients.get(client) if record.accuracy is not None else None
+        reason = record.removed.get(client)
+        yield {
+            "round": record.round,
+            "client": client,
+            "malicious": client in malicious,
+            "took_part": client in took_part,
+            "asked": client in asked,
+            "shared": None if tested is None else tested.shared,
+            "personal": None if tested is None else tested.personal,
+            **{column: record.scores.get(name, {}).get(client) for name, column in columns.items()},
+            "refused": record.refused.get(client),
+            "removed": None if reason is None else str(reason),
+        }
 
 
 @dataclass(frozen=True, repr=False)
