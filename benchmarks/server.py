@@ -14,9 +14,8 @@ import torch
 from benchmarks import report
 from benchmarks.work import ALL_THREADS, matmul_peak, peak_memory, threads
 from fedcap.methods import make
-from fedcap.methods.base import Uploads
-from fedcap.methods.conclude import conclude
-from fedcap.methods.fedcap_state import FedCAPState
+from fedcap.methods.base import Uploads, conclude
+from fedcap.methods.fedcap import FedCAPState
 
 Step = Callable[[], tuple[float, float]]
 Rows = tuple[torch.Tensor, torch.Tensor]

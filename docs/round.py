@@ -17,7 +17,7 @@ from fedcap.detection import Look
 from fedcap.matrix import Rows, cosines
 from fedcap.methods.base import Dispatch, Uploads
 from fedcap.methods.fedcap import FedCAP, FedCAPState
-from fedcap.simulation.presets import preset
+from fedcap.simulation.settings import preset
 
 ROUND, GROUPS = 6, 4
 SETTINGS = {"dataset": "digits", "attack": "sign-flipping", "rounds": ROUND, "seed": 0, "workers": 1}

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from training_tools import CLASSES, INPUTS
 
 from fedcap.cli import main
-from fedcap.methods.base import Method, Uploads
-from fedcap.methods.conclude import Conclusion, conclude
-from fedcap.methods.dispatch import Dispatch
+from fedcap.methods.base import Conclusion, Dispatch, Method, Uploads, conclude
 from fedcap.runs import Result, RoundRecord
 from fedcap.training import SGD
 

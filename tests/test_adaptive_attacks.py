@@ -17,7 +17,7 @@ from fedcap import attacks, methods
 from fedcap.attacks import Foresight, ServerView, View
 from fedcap.attacks.base import Scene, harm, longest
 from fedcap.errors import InputError
-from fedcap.methods.intake import Upload
+from fedcap.server.uploads import Upload
 from fedcap.simulation import Simulation, make_crew
 
 ADAPTIVE: list[Any] = [

@@ -22,7 +22,7 @@ from fedcap.experiments.grid import Grid
 from fedcap.experiments.packing import pack
 from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
-from fedcap.methods import guard
+from fedcap.methods import hardened
 from fedcap.runs import Outcome, RunDirectory, directory
 from fedcap.simulation import COMPUTES
 
@@ -106,7 +106,7 @@ def test_what_was_published_before_there_was_an_option_is_the_same_run(cell: Cel
     assert CellStore(store.root / "elsewhere", store.results).outcome(cell) is None
 
 
-@pytest.mark.parametrize(("part", "name"), [(RobustNorm, "revision"), (guard, "REVISION")])
+@pytest.mark.parametrize(("part", "name"), [(RobustNorm, "revision"), (hardened, "REVISION")])
 def test_what_another_revision_of_a_part_came_to_does_not_count(
     part: Any, name: str, store: CellStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

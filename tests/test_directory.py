@@ -19,7 +19,7 @@ import fedcap
 from fedcap import runs
 from fedcap.cli import main
 from fedcap.runs import checkpoint as snapshot
-from fedcap.simulation import Simulation, checkpoint, load_experiment
+from fedcap.simulation import Simulation, load_experiment, recording
 
 SETTINGS = {
     "attack": {"name": "min-max"},
@@ -178,7 +178,7 @@ def test_a_full_disk_is_one_clear_line(
         (run / f".checkpoint.safetensors.{os.getpid()}.partial").symlink_to("/dev/full")
         return b"weights"
 
-    monkeypatch.setattr(checkpoint, "checkpoint", onto_a_full_disk)
+    monkeypatch.setattr(recording, "checkpoint", onto_a_full_disk)
     with pytest.raises(SystemExit) as stop:
         main(["run", "--out", str(run), "--rounds=2", "--workers=1", "--set=training.epochs=1"])
     assert stop.value.code == 1

@@ -12,8 +12,7 @@ from torch import nn
 
 from fedcap.errors import InputError
 from fedcap.methods import make
-from fedcap.methods.base import Uploads
-from fedcap.methods.conclude import Conclusion, conclude
+from fedcap.methods.base import Conclusion, Uploads, conclude
 from fedcap.training import Layout
 
 

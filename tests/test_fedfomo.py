@@ -15,7 +15,7 @@ import fedcap
 from fedcap import methods
 from fedcap.methods.base import Uploads
 from fedcap.methods.fedfomo import fomo_weights, mix
-from fedcap.methods.intake import Expected, Upload, admit
+from fedcap.server.uploads import Expected, Upload, admit
 from fedcap.simulation import Simulation, make_crew
 from fedcap.state import Samples
 from fedcap.training import Layout, Network

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcap.methods.floor import Floor
+from fedcap.methods.hardened import Floor
 
 
 class Still:

@@ -14,9 +14,8 @@ from torch import nn
 import fedcap
 from fedcap.detection import Look
 from fedcap.matrix import Rows
-from fedcap.methods import equations, guard, make
-from fedcap.methods.base import Uploads
-from fedcap.methods.dispatch import Dispatch
+from fedcap.methods import equations, hardened, make
+from fedcap.methods.base import Dispatch, Uploads
 from fedcap.training import Layout
 
 # --- Mixing
@@ -48,7 +47,7 @@ def test_what_is_gained_is_the_cosine_of_the_way_to_a_model_with_the_own_update(
             way = received[i] + updates[i] - received[k]
             expected[k, i] = way @ updates[k] / np.linalg.norm(way) / np.linalg.norm(updates[k])
     assert np.abs(expected).max() > 0.3
-    np.testing.assert_allclose(guard.gains(look).numpy(), expected, atol=error)
+    np.testing.assert_allclose(hardened.gains(look).numpy(), expected, atol=error)
 
 
 def test_what_is_gained_tells_by_how_much_the_loss_falls():
@@ -59,7 +58,7 @@ def test_what_is_gained_tells_by_how_much_the_loss_falls():
     recovered = torch.from_numpy(received + updates)
     seen = Rows(recovered, torch.zeros(40, dtype=torch.float64))
     look = Look(1, torch.arange(6), torch.from_numpy(updates), seen, recovered, torch.zeros(40))
-    for k, row in enumerate(guard.gains(look).numpy()):
+    for k, row in enumerate(hardened.gains(look).numpy()):
         ways = recovered.numpy() - received[k]
         steps = 1e-4 * ways / np.linalg.norm(ways, axis=1, keepdims=True)
         falls = ((received[k] - wanted[k]) ** 2).sum() - ((received[k] + steps - wanted[k]) ** 2).sum(axis=1)
@@ -69,7 +68,7 @@ def test_what_is_gained_tells_by_how_much_the_loss_falls():
 def test_gains_of_clients_who_sent_nothing_are_numbers():
     _, _, look = federation(1)
     look = replace(look, updates=torch.zeros_like(look.updates))
-    assert guard.gains(look).isfinite().all()
+    assert hardened.gains(look).isfinite().all()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -81,17 +80,17 @@ def test_the_shortfall_is_how_far_a_gain_is_below_the_median_of_the_others(seed)
         others = sorted(gains[r, i] for i in range(9) if i != k)
         usual = others[(len(others) - 1) // 2]
         expected[r] = [40 * max(0.0, usual - gains[r, i]) for i in range(9)]
-    found = guard.shortfall(torch.from_numpy(gains[:5]), torch.tensor(own))
+    found = hardened.shortfall(torch.from_numpy(gains[:5]), torch.tensor(own))
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-9)
 
 
 def test_whoever_is_alone_falls_short_of_nothing():
-    assert not guard.shortfall(torch.ones(1, 1), torch.tensor([0])).any()
+    assert not hardened.shortfall(torch.ones(1, 1), torch.tensor([0])).any()
 
 
 def test_a_newcomer_gains_by_those_whom_its_request_resembles():
     similarities = torch.tensor([[0.5, 0.5, 0.5, -0.2]])
-    weights = guard.mixing_weights(
+    weights = hardened.mixing_weights(
         similarities,
         torch.tensor([-1]),
         torch.full((4, 4), 0.3),
@@ -99,7 +98,7 @@ def test_a_newcomer_gains_by_those_whom_its_request_resembles():
         0.0,
         0.1,
     )
-    np.testing.assert_allclose(weights[0, :3].numpy(), guard.LARGEST)
+    np.testing.assert_allclose(weights[0, :3].numpy(), hardened.LARGEST)
     assert float(weights[0, 3]) < 1e-9
 
 
@@ -107,10 +106,10 @@ def test_where_nobody_stands_out_guarded_mixing_is_equation_5():
     similarities = torch.full((6, 6), 0.3) + 0.01 * torch.randn(6, 6)
     gains = torch.full((6, 6), 0.5, dtype=torch.float64)
     own, votes = torch.arange(6), torch.ones(6, dtype=torch.float64)
-    guarded = guard.mixing_weights(similarities, own, gains, votes, 5.0, 0.2)
+    guarded = hardened.mixing_weights(similarities, own, gains, votes, 5.0, 0.2)
     torch.testing.assert_close(guarded, equations.mixing_weights(similarities, own, 5.0, 0.2))
     models, norms = torch.randn(6, 30), torch.ones(6, dtype=torch.float64)
-    mixed = guard.customised_models(guarded, own, models, norms, torch.randn(30))
+    mixed = hardened.customised_models(guarded, own, models, norms, torch.randn(30))
     torch.testing.assert_close(mixed, guarded @ models, atol=1e-5, rtol=1e-5)
 
 
@@ -128,7 +127,7 @@ def test_guarded_weights_are_a_softmax_bounded_by_likeness(seed):
         expected[k] = np.minimum(shares, 0.25)
         expected[k, k] = 1 - expected[k].sum()
     given = (torch.from_numpy(table) for table in (similarities, gains))
-    weights = guard.mixing_weights(
+    weights = hardened.mixing_weights(
         next(given), torch.arange(9), next(given), torch.ones(9, dtype=torch.float64), 3.0, 0.2
     )
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9)
@@ -139,7 +138,7 @@ def test_a_client_who_gains_by_no_friend_keeps_its_own_model_rather_than_strange
     similarities[0, :2] = 1.0  # client 1 is its only friend
     gains = torch.zeros(8, 8)
     gains[0, 1] = -0.4
-    weights = guard.mixing_weights(
+    weights = hardened.mixing_weights(
         similarities[:1], torch.tensor([0]), gains, torch.ones(8, dtype=torch.float64), 10.0, 0.1
     )
     assert float(weights[0, 0]) > 0.99
@@ -149,26 +148,26 @@ def test_no_contributor_passes_its_cap_and_rows_sum_to_one():
     similarities = torch.tensor([[1.0, 0.99, 0.0, 0.0, 0.0]] * 5)
     votes = torch.ones(5, dtype=torch.float64)
     own = torch.tensor([0, 1, 2, 3, -1])
-    weights = guard.mixing_weights(similarities, own, torch.full((5, 5), 0.5), votes, 50.0, 0.1)
+    weights = hardened.mixing_weights(similarities, own, torch.full((5, 5), 0.5), votes, 50.0, 0.1)
     torch.testing.assert_close(weights[:4].sum(dim=1), torch.ones(4))
-    assert float(weights[4].max()) <= guard.LARGEST  # a newcomer's rest is the reference's
-    assert float(weights[0, 1]) == pytest.approx(guard.LARGEST)
-    assert float(weights[0, 0]) == pytest.approx(1 - guard.LARGEST)  # the rest stays with the client
+    assert float(weights[4].max()) <= hardened.LARGEST  # a newcomer's rest is the reference's
+    assert float(weights[0, 1]) == pytest.approx(hardened.LARGEST)
+    assert float(weights[0, 0]) == pytest.approx(1 - hardened.LARGEST)  # the rest stays with the client
 
 
 def test_copies_count_once_and_those_on_probation_not_at_all():
     alike = torch.full((1, 5), 0.5)
     votes = torch.tensor([1.0, 1.0, 0.5, 0.5, 0.0], dtype=torch.float64)
     own = torch.tensor([0])
-    weights = guard.mixing_weights(alike, own, torch.full((5, 5), 0.5), votes, 5.0, 0.8)
+    weights = hardened.mixing_weights(alike, own, torch.full((5, 5), 0.5), votes, 5.0, 0.8)
     np.testing.assert_allclose(weights[0].numpy(), [0.8, 0.1, 0.05, 0.05, 0.0], atol=1e-6)
 
 
 def test_probation_holds_even_if_nobody_else_is_left():
     votes = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     alike, gains = torch.full((2, 3), 0.5), torch.full((3, 3), 0.5)
-    weights = guard.mixing_weights(alike, torch.tensor([0, -1]), gains, votes, 5.0, 0.5)
-    np.testing.assert_allclose(weights.numpy(), [[1.0, 0, 0], [guard.LARGEST, 0, 0]], atol=1e-6)
+    weights = hardened.mixing_weights(alike, torch.tensor([0, -1]), gains, votes, 5.0, 0.5)
+    np.testing.assert_allclose(weights.numpy(), [[1.0, 0, 0], [hardened.LARGEST, 0, 0]], atol=1e-6)
 
 
 def test_a_long_row_counts_no_further_out_than_its_reach():
@@ -176,13 +175,13 @@ def test_a_long_row_counts_no_further_out_than_its_reach():
     models = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 100.0]])
     norms = models.norm(dim=1).double()
     weights = torch.tensor([[0.5, 0.25, 0.25]])
-    mixed = guard.customised_models(weights, torch.tensor([0]), models, norms, reference)
+    mixed = hardened.customised_models(weights, torch.tensor([0]), models, norms, reference)
     np.testing.assert_allclose(mixed.numpy(), [[0.5, 0.25 + 0.25]], rtol=1e-6)
 
 
 def test_those_who_are_far_out_count_for_each_other_as_they_are():
     norms = torch.tensor([1.0, 1.0, 1.0, 8.0, 8.0], dtype=torch.float64)
-    scales = guard.scales(norms, torch.tensor([0, 3, -1]))
+    scales = hardened.scales(norms, torch.tensor([0, 3, -1]))
     np.testing.assert_allclose(scales[0].numpy(), [1, 1, 1, 1 / 8, 1 / 8])
     np.testing.assert_allclose(scales[1].numpy(), [1, 1, 1, 1, 1])
     np.testing.assert_allclose(scales[2].numpy(), scales[0].numpy())
@@ -193,7 +192,7 @@ def test_no_mixture_is_longer_than_its_receiver_or_the_median():
     direction = torch.tensor([0.6, 0.8])  # all go one way, so that nothing cancels
     models = 1 + norms[:, None].float() * direction
     weights = torch.full((7, 7), 1 / 7)
-    mixed = guard.customised_models(weights, torch.arange(7), models, norms, torch.ones(2)) - 1
+    mixed = hardened.customised_models(weights, torch.arange(7), models, norms, torch.ones(2)) - 1
     bounds = norms.maximum(norms.median())
     assert bool((mixed.norm(dim=1).double() <= bounds + 1e-6).all())
     assert float(mixed[0].norm()) > 0.9 * float(norms.median())  # those further out count, up to there
@@ -204,7 +203,7 @@ def test_the_reference_moves_by_a_median_length_at_most():
     steps = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 1e6]])
     models, norms = last + steps, steps.norm(dim=1).double()
     samples, votes = torch.tensor([1.0, 1.0, 2.0, 4.0]).double(), torch.ones(4).double()
-    moved = guard.robust_reference(models, samples, norms, votes, last) - last
+    moved = hardened.robust_reference(models, samples, norms, votes, last) - last
     clipped = steps / norms[:, None] * norms.clamp_max(float(norms.median()))[:, None]
     expected = clipped.mean(dim=0)  # nobody has more say than the median client, of one sample
     np.testing.assert_allclose(moved.numpy(), expected.numpy(), atol=1e-1)
@@ -216,7 +215,7 @@ def test_the_reference_stays_a_number_where_nothing_moved_or_nobody_counts(votes
     last, still = torch.tensor([1.0, 1.0]), torch.zeros(4, dtype=torch.float64)
     still[3] = 2.0
     models = last + still[:, None].float()
-    made = guard.robust_reference(models, torch.ones(4), still, torch.tensor(votes).double(), last)
+    made = hardened.robust_reference(models, torch.ones(4), still, torch.tensor(votes).double(), last)
     np.testing.assert_allclose(made.numpy(), last.numpy())
 
 
@@ -238,7 +237,7 @@ def test_half_of_the_clients_sending_zeros_ends_nothing(zeros):
 def test_wide_models_are_drawn_in_to_the_reference_everywhere():
     models, reference = torch.randn(4, 5000), torch.randn(5000)
     weights, norms = torch.full((2, 4), 0.2), torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64)
-    mixed = guard.customised_models(weights, torch.tensor([0, -1]), models, norms, reference)
+    mixed = hardened.customised_models(weights, torch.tensor([0, -1]), models, norms, reference)
     scale = np.minimum(np.array([[2.0], [2.0]]) / norms.numpy(), 1.0) * 0.2
     expected = scale @ models.numpy() + (1 - scale.sum(axis=1, keepdims=True)) * reference.numpy()
     np.testing.assert_allclose(mixed.numpy(), expected, atol=1e-5)

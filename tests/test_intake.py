@@ -12,7 +12,7 @@ from torch import nn
 
 from fedcap.methods import make
 from fedcap.methods.base import Uploads
-from fedcap.methods.intake import LARGEST_CLAIM, MEDIANS_BELIEVED, Admission, Expected, Upload, admit
+from fedcap.server.uploads import LARGEST_CLAIM, MEDIANS_BELIEVED, Admission, Expected, Upload, admit
 from fedcap.training import Layout
 
 SIZE = 4

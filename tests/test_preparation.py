@@ -15,7 +15,7 @@ import fedcap
 from fedcap.data import federate, partitions
 from fedcap.data.base import Scaling
 from fedcap.data.own import from_arrays
-from fedcap.simulation.preparation import Answering, Preparation, scaling_tensors
+from fedcap.simulation.inputs import Answering, Preparation, scaling_tensors
 
 BYTES = np.random.default_rng(1).integers(0, 256, (6, 5, 4, 3), dtype=np.uint8)
 """Six images of 5×4 in three colours, channels last."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedcap import data, methods
-from fedcap.simulation.presets import PRESETS, preset
+from fedcap.simulation.settings import PRESETS, preset
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from run_tools import SMALL, assert_same, copy, killed, left_behind
 import fedcap
 from fedcap import runs as records
 from fedcap.runs import checkpoint as snapshot
-from fedcap.simulation import checkpoint, load_experiment, setup
+from fedcap.simulation import load_experiment
+from fedcap.simulation import settings as setup
 
 OWN_ATTACK = """
 from dataclasses import dataclass
@@ -240,9 +241,9 @@ def test_a_run_with_the_users_code_edited_is_another_one(
 def test_a_run_of_a_version_that_computes_otherwise_is_another_one(
     short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedcap.simulation import holding
+    from fedcap.simulation import recording
 
-    for module in (setup, holding, checkpoint):
+    for module in (setup, recording, recording):
         monkeypatch.setattr(module, "COMPUTES", setup.COMPUTES + 1)
     with pytest.raises(
         fedcap.InputError, match=r"was run by another version of fedcap \(0\.1\.0\), with other"

@@ -11,9 +11,9 @@ from torch import nn
 
 from fedcap import methods
 from fedcap.errors import InputError
-from fedcap.methods.intake import Upload
-from fedcap.methods.roster import Roster
-from fedcap.methods.server import Server
+from fedcap.server.index import Roster
+from fedcap.server.server import Server
+from fedcap.server.uploads import Upload
 from fedcap.state import names_to_tensor, owned, tensor_to_names, under
 from fedcap.training import Layout
 

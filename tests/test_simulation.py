@@ -14,9 +14,9 @@ from helpers import without_times
 
 import fedcap
 from fedcap.experiments.paper.setups import ABLATION
-from fedcap.methods.intake import Upload
-from fedcap.methods.server import Server
 from fedcap.runs import Result, RoundRecord
+from fedcap.server.server import Server
+from fedcap.server.uploads import Upload
 from fedcap.simulation import Simulation, make_crew
 
 SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}

@@ -126,7 +126,7 @@ def _explanation(registry: Registry[Any], name: str) -> Explanation:
 
 def _notes(kind: str, name: str, cls: Any) -> list[str]:
     """Return the settings that a data set brings, and those that a method has on each data set."""
-    from fedcap.simulation.presets import PRESETS
+    from fedcap.simulation.settings import PRESETS
 
     if kind == "method":
         there = {dataset: methods[name] for dataset, methods in PRESETS.items() if name in methods}

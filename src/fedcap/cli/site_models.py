@@ -13,8 +13,8 @@ from fedcap.federation.plan import Plan
 from fedcap.federation.site_config import SITE, SiteDirectory
 from fedcap.federation.site_state import SiteState, newest
 from fedcap.simulation import read
-from fedcap.simulation.preparation import Inputs
-from fedcap.simulation.trained import TrainedModels
+from fedcap.simulation.inputs import Inputs
+from fedcap.simulation.models import TrainedModels
 from fedcap.state import Tensors
 
 READINGS = ("personal", "shared")

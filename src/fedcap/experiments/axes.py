@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcap.errors import InputError
 from fedcap.registry import spelling, split
-from fedcap.simulation import choosing
+from fedcap.simulation import settings
 
 PLURALS = {"datasets": "dataset", "methods": "method", "rules": "rule", "attacks": "attack", "seeds": "seed"}
 """The usual axes, and what a value of each is called in a cell's place."""
@@ -46,11 +46,11 @@ class Axis:
 def _several(setting: str, given: Any) -> Sequence[Any]:
     if setting == "seed":
         return seeds(given)
-    if setting in choosing.KINDS:
+    if setting in settings.KINDS:
         if isinstance(given, str):
             given = split(given)
         if given == [ALL] and setting != "dataset":
-            return choosing.names(setting)
+            return settings.names(setting)
     elif isinstance(given, str):
         return [given]
     return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
@@ -58,17 +58,17 @@ def _several(setting: str, given: Any) -> Sequence[Any]:
 
 def _labelled(setting: str, value: Any) -> tuple[str, Any]:
     """Return a value and its label; a table may bring its label."""
-    if setting not in choosing.KINDS:
+    if setting not in settings.KINDS:
         return spelling(value), value
     own = None
     if isinstance(value, Mapping) and "label" in value:
         own, value = str(value["label"]), {key: inner for key, inner in value.items() if key != "label"}
     table = _chosen(setting, value)
-    return own or choosing.label_of(setting, table), table
+    return own or settings.label_of(setting, table), table
 
 
 def _chosen(setting: str, value: Any) -> Any:
-    return choosing.table_of(setting, value) if setting in choosing.KINDS else value
+    return settings.table_of(setting, value) if setting in settings.KINDS else value
 
 
 def seeds(given: Any) -> list[int]:

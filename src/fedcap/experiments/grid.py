@@ -21,7 +21,8 @@ from fedcap.experiments.plan import Plan, made_ready
 from fedcap.experiments.store import CellStore
 from fedcap.registry import GIVEN
 from fedcap.runs import flattened, overlay, read_toml
-from fedcap.simulation import Experiment, choosing
+from fedcap.simulation import Experiment
+from fedcap.simulation import settings as choosing
 
 ORDER = ("seed", "dataset", "attack", "method", "rule")
 """How cells follow each other: a seed is finished before the next, so that half a grid is of use."""

@@ -8,9 +8,8 @@ from contextlib import suppress
 from fedcap.errors import InputError
 from fedcap.federation.audit import Audit
 from fedcap.federation.ledger import SERVER, Ledger, State
-from fedcap.methods.rounds import Closing
-from fedcap.methods.server import BY_HAND
 from fedcap.runs import RoundRecord
+from fedcap.server.server import BY_HAND, Closing
 
 RISING = (State.ENROLLED, State.PROBATION)
 """Out of these a client becomes active by an upload that counts."""

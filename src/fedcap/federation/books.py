@@ -17,7 +17,6 @@ import torch
 from fedcap.errors import InputError
 from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
-from fedcap.methods.server import Server
 from fedcap.products import chosen_products
 from fedcap.runs import (
     CHECKPOINT,
@@ -32,6 +31,7 @@ from fedcap.runs import (
     summarise,
 )
 from fedcap.runs.checkpoint import About, pack, read_checkpoint
+from fedcap.server.server import Server
 from fedcap.state import names_to_tensor, owned, under
 
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")

@@ -12,8 +12,8 @@ from torch import Tensor
 from fedcap.federation.messages import Answer, Kind, Order, fresh_nonce
 from fedcap.federation.plan import Plan
 from fedcap.federation.transport import Failure, Reply, Transport
-from fedcap.methods.dispatch import Dispatch
-from fedcap.methods.intake import Upload
+from fedcap.methods.base import Dispatch
+from fedcap.server.uploads import Upload
 
 
 @dataclass(frozen=True)

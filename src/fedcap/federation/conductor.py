@@ -29,9 +29,8 @@ from fedcap.federation.messages import WISHES, Answer, Kind
 from fedcap.federation.plan import Plan
 from fedcap.federation.recording import mean_shares, mixing_of, record_of
 from fedcap.federation.transport import Transport
-from fedcap.methods.rounds import Opening
-from fedcap.methods.server import BY_HAND, Server
 from fedcap.runs import Reason, RoundRecord, RunDirectory, mass_removal
+from fedcap.server.server import BY_HAND, Opening, Server
 from fedcap.state import Samples
 from fedcap.training import single_thread
 

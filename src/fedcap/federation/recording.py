@@ -7,9 +7,9 @@ from statistics import median
 
 from fedcap.federation.collecting import Collected
 from fedcap.federation.messages import Answer
-from fedcap.methods.intake import MEDIANS_BELIEVED
-from fedcap.methods.rounds import Closing, Opening, Serving
 from fedcap.runs import Accuracy, ClientAccuracy, Mixing, RoundRecord, Seconds, finite, recorded
+from fedcap.server.server import Closing, Opening, Serving
+from fedcap.server.uploads import MEDIANS_BELIEVED
 
 
 def record_of(

@@ -1,4 +1,8 @@
-"""What every method is: pure server steps over explicit state, and one step on the client.
+"""How an option of a method names a rule, a detector or a policy: by name, by table, or as an object.
+
+What a server sends in a round: models, and which of them go to whom.
+
+What every method is: pure server steps over explicit state, and one step on the client.
 
 A round, whoever drives it (the simulation here, a federation elsewhere):
 
@@ -11,6 +15,8 @@ A round, whoever drives it (the simulation here, a federation elsewhere):
 
 The state is a dataclass of tensors, so that any method's state can be written to disk and read back. `ids`
 are rows of the roster, not identities.
+
+The end of a round as one step over state and memory: look at the uploads, judge, absorb what counts.
 """
 
 from __future__ import annotations
@@ -22,16 +28,73 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
+from pydantic import InstanceOf
 from torch import Tensor, nn
 
 from fedcap import fingerprint
-from fedcap.detection import Judge, Look, as_policy, make_judge, policies
+from fedcap.aggregators import Aggregator
+from fedcap.detection import Detector, Judge, Look, Policy, Verdict, as_policy, make_judge, policies
 from fedcap.matrix import Rows
-from fedcap.methods.choice import Choice
-from fedcap.methods.dispatch import Dispatch
 from fedcap.registry import Registry
 from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Network, Trained
+
+Choice = (
+    str
+    | dict[str, Any]
+    | InstanceOf[Aggregator]
+    | InstanceOf[Detector]
+    | InstanceOf[Policy]
+    | InstanceOf[type[Any]]
+)
+"""A thing's name, a table of its name and options, an object, or a class."""
+
+
+class Dispatch:
+    """What the server sends: participant n receives the rows `rows[n]` of `models`."""
+
+    def __init__(
+        self, ids: Tensor, models: Tensor, rows: Tensor, mixing: Tensor | None = None, fresh: bool = False
+    ) -> None:
+        self.ids = ids
+        """N: rows of the roster, ascending."""
+        self._models: Tensor | None = models
+        self.rows = rows
+        """N×k: k is 1, unless the method sends each client several models, or none."""
+        self.mixing = mixing
+        """N×P: if participants' models were mixed from a pool of P models, the weights of the mixtures."""
+        self._fresh = fresh
+        """Whether the models were made for this dispatch alone, so that `hand_over` need not copy them."""
+
+    @classmethod
+    def to_all(cls, ids: Tensor, model: Tensor) -> Dispatch:
+        """Send everybody the same model, D."""
+        return cls(ids, model[None], torch.zeros(len(ids), 1, dtype=torch.long))
+
+    def copy(self) -> Dispatch:
+        """Return the same dispatch, to be used up in its place."""
+        return Dispatch(self.ids, self.models, self.rows, self.mixing)
+
+    @property
+    def models(self) -> Tensor:
+        """R×D: the models that are sent."""
+        if self._models is None:
+            raise RuntimeError("the models of this dispatch were handed over: a round is closed once")
+        return self._models
+
+    def hand_over(self, ids: Tensor) -> Tensor:
+        """Return the model that each of these participants received, N×D, for the caller to write to.
+
+        If `ids` are all participants, and each had a model made for it alone, the models themselves are
+        returned, and can no longer be read from this dispatch. Otherwise they are copied.
+        """
+        at = torch.searchsorted(self.ids, ids)
+        first = self.rows[at, 0]
+        if self._fresh and len(at) == len(self.models) and bool((first == torch.arange(len(at))).all()):
+            given, self._models = self.models, None
+            return given
+        return self.models[first.to(self.models.device)]
+
 
 S = TypeVar("S")
 
@@ -225,3 +288,41 @@ class Method(ABC, Generic[S]):
 
 
 registry: Registry[Method[object]] = Registry("method", Method, "fedcap.methods")
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The outcome of a round on the server."""
+
+    state: Any
+    """The method's state after the round."""
+    memory: Tensors
+    """What the detectors and their policy remember."""
+    look: Look
+    verdict: Verdict
+    refused: Mapping[int, str]
+    """Whose upload did not count though they are not removed, and why; by rows of the roster."""
+    notes: Sequence[str]
+    """Where the method departed from the settings."""
+
+
+def conclude(
+    method: Method[Any], state: Any, memory: Tensors, dispatch: Dispatch, uploads: Uploads
+) -> Conclusion:
+    """Return what follows from a round's uploads.
+
+    State and memory stay as they are, but the dispatch may hand its models over: it is used once. Whoever
+    is removed or suspected does not count, nor does a row that cannot be computed with.
+    """
+    look = method.look(state, dispatch, uploads)
+    verdict = Verdict()
+    if method.judge is not None:
+        verdict, memory = method.judge(look, memory)
+    refused = dict.fromkeys(look.ids[~look.finite].tolist(), "not finite")
+    refused |= {client: reason.sentence for client, reason in verdict.suspected.items()}
+    refused = {client: why for client, why in refused.items() if client not in verdict.removed}
+    removed = torch.tensor(list(verdict.removed), dtype=torch.long)
+    out = torch.cat([removed, torch.tensor(list(refused), dtype=torch.long)])
+    judged = Judged(dispatch, uploads, look, ~torch.isin(look.ids, out), removed)
+    state, notes = method.absorb(state, judged)
+    return Conclusion(state, memory, look, verdict, refused, [*verdict.notes, *notes])

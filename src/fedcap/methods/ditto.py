@@ -1,4 +1,6 @@
-"""Ditto: FedAvg, and beside it a personal model on each client that is pulled towards the global one.
+"""The pair of models that clients of FedCAP and Ditto train: the shared one, and their own beside it.
+
+Ditto: FedAvg, and beside it a personal model on each client that is pulled towards the global one.
 
     min_v L_k(v) + λ/2 ‖v − w‖²    with w the global model as received
 
@@ -17,9 +19,20 @@ from torch import Tensor
 
 from fedcap.methods.base import registry
 from fedcap.methods.fedavg import FedAvg
-from fedcap.methods.pair import train_pair
 from fedcap.state import Tensors
 from fedcap.training import LocalClient, Trained
+
+
+def train_pair(client: LocalClient, received: Tensor, kept: Tensors, pull: float) -> Trained:
+    """Train the personal model, pulled towards the one received, and the shared one, on each mini-batch.
+
+    The personal model v follows L(v) + λ/2 ‖v − ŵ‖², where ŵ is the model as received and λ the pull; it
+    never leaves the client. The shared one starts at ŵ and follows L; its change is the update.
+    """
+    own = client.learner(kept["personal"], anchor=received, pull=pull)
+    shared = client.learner(received)
+    client.fit(own, shared)
+    return Trained(shared.weights - received, {**kept, "personal": own.weights})
 
 
 @registry.register("ditto")

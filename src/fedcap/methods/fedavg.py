@@ -1,4 +1,6 @@
-"""FedAvg: one global model, moved each round by the (weighted mean) update of the participants.
+"""What FedAvg, Ditto, FedRoD and FLTrust share: a server with one model, which it sends to everybody.
+
+FedAvg: one global model, moved each round by the (weighted mean) update of the participants.
 
 Reference: McMahan et al., AISTATS 2017. Its personal reading, the model a client has after training
 locally from the global one, is FedAvg-FT (Cheng et al., "Fine-tuning is fine in federated learning").
@@ -7,18 +9,55 @@ Any aggregation rule may stand in the mean's place. Malicious clients send attac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from fedcap import aggregators
 from fedcap.aggregators import Aggregator, Robust
-from fedcap.methods.base import Judged, Uploads, registry
-from fedcap.methods.choice import Choice
-from fedcap.methods.global_model import GlobalModel, GlobalState
+from fedcap.detection import Look
+from fedcap.methods.base import Choice, Dispatch, Judged, Method, Uploads, registry
+from fedcap.training import Layout
+
+
+@dataclass(frozen=True)
+class GlobalState:
+    """The server of a single model."""
+
+    model: Tensor
+    """D: the global model."""
+
+    def moved(self, step: Tensor | None) -> GlobalState:
+        """Return the state after a step, or the same if there is none to take."""
+        return self if step is None else GlobalState(self.model + step)
+
+
+@dataclass(frozen=True)
+class GlobalModel(Method[GlobalState]):
+    """A method whose server has one model for all."""
+
+    state_type: ClassVar[type[Any]] = GlobalState
+
+    def start(self, weights: Tensor, layout: Layout) -> GlobalState:
+        """Start from the common weights."""
+        return GlobalState(weights)
+
+    def dispatch(self, state: GlobalState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
+        """Send everybody the global model."""
+        return Dispatch.to_all(ids, state.model)
+
+    def look(self, state: GlobalState, dispatch: Dispatch, uploads: Uploads) -> Look:
+        """See the updates as they were sent: all of them start at the global model already."""
+        seen = super().look(state, dispatch, uploads)
+        return replace(seen, reference=state.model)
+
+    def global_model(self, state: GlobalState) -> Tensor:
+        """Return the one model."""
+        return state.model
+
 
 FALLBACK = "median"
 """The rule for rounds that have too few rows for the one asked for: it works with any number."""

@@ -1,4 +1,6 @@
-"""FedCAP: a customised model for every client, calibrated updates, removal for good, a personal model.
+"""What FedCAP's server remembers from round to round.
+
+FedCAP: a customised model for every client, calibrated updates, removal for good, a personal model.
 
 Reference: Li et al., "FedCAP: Robust federated learning via customized aggregation and
 personalization", ACSAC 2024, Algorithm 1. Each round the server
@@ -21,7 +23,7 @@ part without counting; and a floor, by which a personal model lets go of what ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -31,16 +33,63 @@ from torch import Tensor
 from fedcap import detection
 from fedcap.detection import Look
 from fedcap.matrix import Rows, cosines
-from fedcap.methods import equations, guard
-from fedcap.methods.base import Judged, Method, Pools, Uploads, registry
-from fedcap.methods.choice import Choice
-from fedcap.methods.dispatch import Dispatch
-from fedcap.methods.fedcap_state import FedCAPState
-from fedcap.methods.floor import Floor
-from fedcap.methods.pair import train_pair
+from fedcap.methods import equations, hardened
+from fedcap.methods.base import Choice, Dispatch, Judged, Method, Pools, Uploads, registry
+from fedcap.methods.ditto import train_pair
+from fedcap.methods.hardened import Floor
 from fedcap.registry import GIVEN, as_table
 from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Network, Trained
+
+
+def _nothing() -> Tensor:
+    return torch.empty(0, 0)
+
+
+@dataclass(frozen=True)
+class FedCAPState:
+    """What the server remembers: the global model, and the pools of the last round's participants.
+
+    Mixing can do without what may be empty: a state that was saved before there was such a thing can be read.
+    """
+
+    model: Tensor
+    """D: the global model of the last round."""
+    ids: Tensor
+    """N: who is in the pools, ascending."""
+    models: Tensor
+    """N×D: their recovered models; `models − model` are their calibrated updates."""
+    updates: Tensor
+    """N×D: their updates as sent, if `calibrate` is off; else empty."""
+    samples: Tensor
+    """N: their sample counts."""
+    compared: Tensor
+    """Two numbers: start and stop of the columns that are compared."""
+    norms: Tensor
+    """N: the lengths of their calibrated updates."""
+    votes: Tensor
+    """N: how much each one's word counts: a share of one vote for those who sent the same, 0 on probation."""
+    gains: Tensor = field(default_factory=_nothing)
+    """N×N: what each of them, a row, would gain by each one's model, if mixing is guarded; else empty."""
+    likeness: Tensor = field(default_factory=_nothing)
+    """N×N: the cosines between their calibrated updates, if they were computed already; else empty."""
+
+    def only(self, mask: Tensor) -> FedCAPState:
+        """Return the pools with those clients alone for whom the mask holds."""
+        if bool(mask.all()):
+            return self
+        return replace(
+            self,
+            ids=self.ids[mask],
+            models=self.models[mask],
+            updates=self.updates[mask] if len(self.updates) else self.updates,
+            samples=self.samples[mask],
+            norms=self.norms[mask],
+            votes=self.votes[mask],
+            gains=self.gains[mask][:, mask] if len(self.gains) else self.gains,
+            likeness=self.likeness[mask][:, mask] if len(self.likeness) else self.likeness,
+        )
+
 
 PRESET = "preset"
 DETECTORS = {"paper": ("norm",), "hardened": ("robust-norm", "collusion")}
@@ -87,7 +136,7 @@ class FedCAP(Method[FedCAPState]):
     @property
     def revised(self) -> list[str]:
         """The detectors that were revised, and the guard."""
-        return [*super().revised, *([f"guard {guard.REVISION}"] if self.guarded else [])]
+        return [*super().revised, *([f"guard {hardened.REVISION}"] if self.guarded else [])]
 
     def _detectors(self) -> Sequence[Choice]:
         """Return the detectors; the paper's takes its limit from `t_norm`."""
@@ -143,8 +192,8 @@ class FedCAP(Method[FedCAPState]):
         own = torch.where(state.ids[own] == ids, own, -1)
         similarities, alpha = self._similarities(state, ids, own, requests)
         if self.guarded:
-            weights = guard.mixing_weights(similarities, own, state.gains, state.votes, alpha, self.phi)
-            models = guard.customised_models(weights, own, state.models, state.norms, state.model)
+            weights = hardened.mixing_weights(similarities, own, state.gains, state.votes, alpha, self.phi)
+            models = hardened.customised_models(weights, own, state.models, state.norms, state.model)
         else:
             weights = equations.mixing_weights(similarities, own, alpha, self.phi)
             models = equations.customised_models(weights, state.models)
@@ -206,7 +255,7 @@ class FedCAP(Method[FedCAPState]):
             state.compared,
             seen.norms if self.guarded else look.norms,
             torch.where(stay, look.votes if self.guarded else 1.0, 0.0),
-            guard.gains(seen) if self.guarded else state.gains[:0, :0],
+            hardened.gains(seen) if self.guarded else state.gains[:0, :0],
             look.likeness if self.guarded and self.similarity == "all" else state.likeness[:0, :0],
         )
         return pools.only(here), ()
@@ -222,7 +271,7 @@ class FedCAP(Method[FedCAPState]):
             return state.model
         if not self.guarded:
             return equations.global_model(state.models, state.samples)
-        return guard.robust_reference(state.models, state.samples, state.norms, state.votes, state.model)
+        return hardened.robust_reference(state.models, state.samples, state.norms, state.votes, state.model)
 
     def pools(self, state: FedCAPState) -> Pools:
         """Return the recovered models of the last round's participants."""

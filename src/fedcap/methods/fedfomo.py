@@ -28,8 +28,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from fedcap.methods.base import Judged, Method, Pools, registry
-from fedcap.methods.dispatch import Dispatch
+from fedcap.methods.base import Dispatch, Judged, Method, Pools, registry
 from fedcap.rng import derive
 from fedcap.state import Samples, Tensors
 from fedcap.training import Layout, LocalClient, Trained

@@ -21,7 +21,7 @@ from torch import Tensor
 from fedcap.errors import InputError
 from fedcap.matrix import blocks, distances_to, weighted_sum
 from fedcap.methods.base import Judged, registry
-from fedcap.methods.global_model import GlobalModel, GlobalState
+from fedcap.methods.fedavg import GlobalModel, GlobalState
 
 
 def trusted_step(updates: Tensor, root: Tensor) -> Tensor:

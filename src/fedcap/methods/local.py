@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedcap.methods.base import Judged, Method, registry
-from fedcap.methods.dispatch import Dispatch
+from fedcap.methods.base import Dispatch, Judged, Method, registry
 from fedcap.state import Tensors
 from fedcap.training import Layout, LocalClient, Trained
 

@@ -1,10 +1,9 @@
 """The round loop, evaluation and checkpoints; an `Experiment` is all settings of a run, and runs it."""
 
 from fedcap.simulation.experiment import Experiment, load_experiment
-from fedcap.simulation.loop import Simulation
-from fedcap.simulation.observer import Observer
-from fedcap.simulation.reading import Run, read
-from fedcap.simulation.setup import COMPUTES
+from fedcap.simulation.loop import Observer, Simulation
+from fedcap.simulation.models import Run, read
+from fedcap.simulation.settings import COMPUTES
 from fedcap.training import Crew, available_cores, make_crew
 from fedcap.training.workers.base import NotPortableError, carried
 from fedcap.training.workers.ray import RayCluster, ray_module

@@ -1,10 +1,13 @@
-"""An experiment: all settings of a run, and the run itself.
+"""What `Experiment.run` is given, checked before anything starts: a mistake is one line.
+
+An experiment: all settings of a run, and the run itself.
 
 `Experiment(dataset="digits", method="fedcap", attack="ipm").run()` is the whole of it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +17,34 @@ from pydantic import ValidationError
 
 from fedcap.errors import InputError, UserCodeError
 from fedcap.runs import CONFIG, Result, RunDirectory
-from fedcap.simulation.arguments import check_run
-from fedcap.simulation.checkpoint import Keeper
-from fedcap.simulation.holding import held_settings, known_result
-from fedcap.simulation.loop import Simulation
-from fedcap.simulation.observer import Observer
-from fedcap.simulation.resolving import explain
-from fedcap.simulation.setup import Setup
-from fedcap.simulation.tracking import Followed
-from fedcap.simulation.trained import TrainedModels
+from fedcap.simulation.loop import Observer, Simulation
+from fedcap.simulation.models import TrainedModels
+from fedcap.simulation.recording import Followed, Keeper, held_settings, known_result
+from fedcap.simulation.settings import Setup, explain
 from fedcap.trackers import Tracker
 from fedcap.training import Crew, make_crew, single_thread
+
+WATCHES = ("started", "round_done", "finished")
+"""What an observer must have: see `observer.Observer`."""
+
+
+def check_run(out: Any, crew: Any, observers: Any) -> None:
+    """Refuse what is no directory, no crew, or no list of observers."""
+    if out is not None and not isinstance(out, str | os.PathLike | RunDirectory):
+        raise InputError(f"out should be the path of a directory, or None to keep no records (got {out!r})")
+    if isinstance(out, str) and not out:
+        raise InputError("out is empty: give the path of a directory, or None to keep no records")
+    if crew is not None and not isinstance(crew, Crew):
+        raise InputError(f"crew should be made by fedcap.simulation.make_crew, or be None (got {crew!r})")
+    if not isinstance(observers, list | tuple):
+        raise InputError(f"observers should be a list, [] for none (got {observers!r})")
+    for observer in observers:
+        lacking = [name for name in WATCHES if not callable(getattr(observer, name, None))]
+        if isinstance(observer, type) or (lacking and not isinstance(observer, Tracker)):
+            what = "is a class, not an object" if isinstance(observer, type) else f"has no {lacking[0]}()"
+            raise InputError(
+                f"observer {observer!r} {what}: an observer has the methods {', '.join(WATCHES)}"
+            )
 
 
 class Experiment(Setup):

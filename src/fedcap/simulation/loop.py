@@ -1,4 +1,8 @@
-"""The one round loop: select, dispatch, train, attack, evaluate, close, record.
+"""The clients of a simulation: their data, what they keep, and the crew that does their work.
+
+Those who watch a run from outside: progress, the directory that keeps it, trackers.
+
+The one round loop: select, dispatch, train, attack, evaluate, close, record.
 
 It drives any method through its `Server`, and knows which clients are malicious only to let them attack and
 to leave them out of the accuracy.
@@ -7,26 +11,146 @@ to leave them out of the accuracy.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedcap import models
-from fedcap.methods.intake import Upload
-from fedcap.methods.rounds import Opening, Serving
-from fedcap.methods.server import Server
+from fedcap.data import FederatedData
 from fedcap.rng import derived_seed
 from fedcap.runs import Mixing, Realised, Result, RoundRecord, finite, mass_removal, recorded, summarise
-from fedcap.simulation.adversary import Adversary
-from fedcap.simulation.clients import Clients
-from fedcap.simulation.measures import Stopwatch, measure_accuracy, tally
-from fedcap.simulation.preparation import scaling_tensors
-from fedcap.simulation.setup import Setup
-from fedcap.simulation.store import MemoryStore
+from fedcap.server.server import Offer, Opening, Server, Serving
+from fedcap.server.uploads import Upload
+from fedcap.simulation.adversary import Adversary, Stopwatch, measure_accuracy, tally
+from fedcap.simulation.inputs import scaling_tensors
+from fedcap.simulation.settings import Setup
+from fedcap.simulation.store import ClientStore, MemoryStore
 from fedcap.state import Tensors, owned, under
-from fedcap.training import Bench, Crew, Performed, fresh_network
+from fedcap.training import Bench, Crew, Job, LocalData, Performed, fresh_network
+
+
+class Clients:
+    """Everybody's samples on a crew, and everybody's kept tensors in a store."""
+
+    def __init__(
+        self,
+        data: FederatedData,
+        adversary: Adversary,
+        bench: Bench,
+        crew: Crew,
+        store: ClientStore,
+        first_kept: Tensors,
+        shares: bool,
+    ) -> None:
+        self._adversary = adversary
+        self._bench = bench
+        self._crew = crew
+        self._store = store
+        self._first_kept = first_kept
+        """What a client keeps before it ever trained."""
+        self._shares = shares
+        crew.open(
+            bench,
+            {
+                client: LocalData(
+                    adversary.training_data(client, train, data.classes).to(bench.device),
+                    test.to(bench.device),
+                )
+                for client, train, test in zip(data.names, data.train, data.test, strict=True)
+            },
+        )
+
+    def requests(self, asked: Sequence[str], start: Tensor, number: int) -> Tensor:
+        """Return the updates by which newcomers ask for their first model, a row each."""
+        jobs = [Job("request", client, number, (0,)) for client in self._who_trains(asked)]
+        outcome = self._crew.run(jobs, start[None], self._keeps(jobs))
+        return self._rows(asked, jobs, outcome.updates)
+
+    def train(
+        self, serving: Serving, evaluate: bool, watch: Stopwatch, measure: bool = False
+    ) -> tuple[Tensor, dict[str, Performed]]:
+        """Let the participants train; return the honest updates, N×D, and what each job found."""
+        dispatch = serving.dispatch
+        received = dict(zip(serving.clients, dispatch.rows.tolist(), strict=True))
+        jobs = [
+            Job(
+                "train",
+                client,
+                serving.round,
+                tuple(received[client]),
+                evaluate and client not in self._adversary,
+                measure=measure,
+            )
+            for client in self._who_trains(serving.clients)
+        ]
+        if not jobs:
+            return dispatch.models.new_zeros(0, self._bench.size), {}
+        began = time.perf_counter()
+        outcome = self._crew.run(jobs, dispatch.models, self._keeps(jobs))
+        for job, kept in zip(jobs, outcome.keeps, strict=True):
+            self._store.put(job.client, kept)
+        rows = self._rows(serving.clients, jobs, outcome.updates)
+        took = time.perf_counter() - began
+        training = sum(done.seconds_training for done in outcome.performed)
+        evaluating = sum(done.seconds_evaluating for done in outcome.performed)
+        watch.add("train", took * training / (training + evaluating))
+        watch.add("evaluate", took * evaluating / (training + evaluating))
+        return rows, dict(zip((job.client for job in jobs), outcome.performed, strict=True))
+
+    def test(
+        self, clients: Sequence[str], offer: Offer, number: int, measure: bool = False
+    ) -> dict[str, Performed]:
+        """Test clients outside the round: on the model each would be sent, if served, and on its own.
+
+        A client has its own model if it has trained. If nothing is shared, it starts with the common weights.
+        """
+        rows = dict(zip(offer.clients, offer.dispatch.rows.tolist(), strict=True))
+        jobs = [
+            Job(
+                "evaluate",
+                client,
+                number,
+                tuple(rows.get(client, ())),
+                evaluate=True,
+                holds_personal=not self._shares or self._store.get(client) is not None,
+                measure=measure,
+            )
+            for client in clients
+        ]
+        outcome = self._crew.run(jobs, offer.dispatch.models, self._keeps(jobs))
+        return dict(zip(clients, outcome.performed, strict=True))
+
+    def _who_trains(self, clients: Sequence[str]) -> list[str]:
+        """Return the clients that train; attackers do not if the attack does not use their honest updates."""
+        benign = [client for client in clients if client not in self._adversary]
+        return benign if self._adversary.idle and benign else list(clients)
+
+    def _keeps(self, jobs: Sequence[Job]) -> list[Tensors]:
+        return [self._store.get(job.client) or self._first_kept for job in jobs]
+
+    def _rows(self, clients: Sequence[str], jobs: Sequence[Job], updates: Tensor) -> Tensor:
+        """Return a row per client: the update of its job, or zeros if it had none."""
+        place = {client: row for row, client in enumerate(clients)}
+        rows = updates.new_zeros(len(clients), self._bench.size)
+        rows[[place[job.client] for job in jobs]] = updates
+        return rows
+
+
+class Observer(Protocol):
+    """Watches a run from outside: progress, records, trackers."""
+
+    def started(self, simulation: Simulation) -> None:
+        """Be told that the run (re)starts."""
+
+    def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
+        """Be told of each round."""
+
+    def finished(self, result: Result) -> None:
+        """Be told the result."""
 
 
 class Simulation:

@@ -1,4 +1,15 @@
-"""All settings of a run, checked, and the things they name, built.
+"""Options of the methods on each data set, used unless the user gives others.
+
+They were chosen without attack. The paper's settings for single cells of its tables belong here too.
+
+What a grid may choose from: methods, rules, attacks and data sets, however they are given.
+
+A choice is a name, a word such as `bucketing(median)`, a table of name and options, an object or a class.
+Here it becomes a table, with its name resolved, and gets the label that tables call it by.
+
+All settings of a run: what the user gave, over what the data set suggests and the method's presets.
+
+All settings of a run, checked, and the things they name, built.
 
 Things that have options of their own are written as a name, or as a table: `method={"name": "fedcap",
 "alpha": 5}`; from Python also as an object, `method=FedCAP(alpha=5)`, with all of its options as they stand.
@@ -10,23 +21,187 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields, replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationError,
+    model_validator,
+)
 
-from fedcap import attacks, data, methods, models
+from fedcap import aggregators, attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
-from fedcap.errors import InputError, nearest
+from fedcap.errors import InputError, nearest, validation_message
 from fedcap.fingerprint import source_digest, written
-from fedcap.registry import GIVEN
+from fedcap.registry import GIVEN, Registry, as_table, spelling
 from fedcap.rng import derive
-from fedcap.runs import Named, absent_attack, digest
-from fedcap.simulation.resolving import resolve, without_none
+from fedcap.runs import Named, absent_attack, digest, overlay
 from fedcap.trackers import Tracker, Words, make_trackers
 from fedcap.training import SGD
+
+_EMNIST = {"fedcap": {"alpha": 10.0, "phi": 0.1, "lambda_": 0.5, "t_norm": 10.0}}
+
+PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "digits": {
+        "fedcap": {"alpha": 5.0, "phi": 0.1, "lambda_": 1.0, "t_norm": 6.0},
+        "ditto": {"lambda_": 1.0},
+    },
+    "cifar10": {"fedcap": {"alpha": 10.0, "phi": 0.3, "lambda_": 1.0, "t_norm": 10.0}},
+    "emnist": _EMNIST,
+    "handwritten62": _EMNIST,
+    "wisdm": {"fedcap": {"alpha": 2.0, "phi": 0.1, "lambda_": 0.1, "t_norm": 10.0}},
+}
+"""Data set → method → options, by registered names."""
+
+
+def preset(dataset: str, method: str) -> dict[str, Any]:
+    """Return the options of a method on a data set; empty if there are none."""
+    return dict(PRESETS.get(dataset, {}).get(method, {}))
+
+
+NO_ATTACK = "none"
+UNLESS_GIVEN = {"dataset": "digits", "method": "fedcap", "attack": NO_ATTACK}
+"""What an experiment takes where nothing is chosen."""
+_REGISTRIES: Mapping[str, Registry[Any]] = {
+    "dataset": data.registry,
+    "method": methods.registry,
+    "rule": aggregators.registry,
+    "attack": attacks.registry,
+}
+KINDS = tuple(_REGISTRIES)
+
+
+def names(kind: str) -> list[str]:
+    """Return all that there is of a kind; of attacks, that there is none comes first."""
+    return [*[NO_ATTACK] * (kind == "attack"), *_REGISTRIES[kind].names()]
+
+
+def table_of(kind: str, choice: Any) -> dict[str, Any]:
+    """Return a choice as a table of its name, resolved, and its options; an unknown name is an error."""
+    registry = _REGISTRIES[kind]
+    table = as_table(data.table(choice) if kind == "dataset" else registry.table(choice), kind)
+    if kind == "attack" and table["name"].lower() == NO_ATTACK:
+        return {**table, "name": NO_ATTACK}
+    if GIVEN not in table:
+        table["name"] = registry.resolve(table["name"])
+        registry.get(table["name"])
+    return table
+
+
+def label_of(kind: str, table: Mapping[str, Any]) -> str:
+    """Return the word for a choice, without what is as usual: `fedavg`, `bucketing(median)`, `patients`.
+
+    What is usual of an option may depend on the data set: such an option is always in the word.
+    """
+    if GIVEN in table:
+        return type(table[GIVEN]).__name__
+    shown = dict(table)
+    if kind == "dataset":
+        shown.pop("data", None)
+        if "path" in shown:
+            shown["name"] = Path(shown.pop("path")).stem
+        return spelling(shown)
+    usual = {} if table["name"] == NO_ATTACK else _defaults(kind, table["name"])
+    if kind == "method":
+        preset = {option for methods in PRESETS.values() for option in methods.get(table["name"], {})}
+        usual = {option: value for option, value in usual.items() if option not in preset}
+    inner = {"rule": shown.pop("rule", usual["rule"])} if kind == "rule" and "rule" in usual else {}
+    return spelling({key: value for key, value in shown.items() if value != usual.get(key)} | inner)
+
+
+def _defaults(kind: str, name: str) -> dict[str, Any]:
+    known: Any = _REGISTRIES[kind].get(name)
+    made = {
+        field.name: field.default_factory() for field in fields(known) if field.default_factory is not MISSING
+    }
+    return {field.name: field.default for field in fields(known)} | made
+
+
+def options_of(kind: str, table: Mapping[str, Any]) -> list[str]:
+    """Return the options that a thing has."""
+    if GIVEN in table:
+        return [field.name for field in fields(table[GIVEN]) if field.init]
+    if table["name"] == NO_ATTACK:
+        return []
+    return [*_REGISTRIES[kind].options(table["name"]), *["clients"] * (kind == "attack")]
+
+
+def with_options(kind: str, table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a choice with options that it takes laid over its own."""
+    if GIVEN not in table or not options:
+        return overlay(table, options)
+    try:
+        thing = replace(table[GIVEN], **options)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{kind} {label_of(kind, table)}: {error}") from None
+    return table_of(kind, thing)
+
+
+def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with names resolved and defaults filled in for what was not given."""
+    tables = {key: value for key, value in given.items() if key not in UNLESS_GIVEN or value is not None}
+    if "dataset" in tables:
+        tables["dataset"] = data.table(tables["dataset"])
+    for key, registry in (("method", methods.registry), ("attack", attacks.registry)):
+        if key in tables:
+            tables[key] = registry.table(tables[key])
+    if "model" in tables:
+        tables["model"] = models.as_choice(tables["model"])
+    settings = overlay(UNLESS_GIVEN, tables)
+    for key in UNLESS_GIVEN:
+        settings[key] = as_table(settings[key], key)
+    dataset, method, attack = (settings[key] for key in UNLESS_GIVEN)
+    source: Any = data.registry.get(dataset["name"])
+    suggested = source.suggest(dataset)
+    dataset = overlay(suggested.pop("dataset", {}), dataset)
+    dataset["name"] = data.registry.resolve(dataset["name"])
+    if GIVEN not in method:
+        method["name"] = methods.registry.resolve(method["name"])
+    set_up = dataset.get("like") or dataset["name"]
+    method = {**preset(data.registry.resolve(set_up), method["name"]), **method}
+    if attack["name"].lower() == "none":
+        attack["name"] = "none"
+    elif GIVEN not in attack:
+        attack["name"] = attacks.registry.resolve(attack["name"])
+    return overlay(suggested, settings) | {"dataset": dataset, "method": method, "attack": attack}
+
+
+def explain(error: ValidationError, known: Iterable[str]) -> str:
+    """Return what is wrong with the settings in one line; for an unknown one, suggest the nearest names."""
+    first = error.errors()[0]
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        *place, key = (str(part) for part in first["loc"])
+        there = [field.name for field in fields(SGD)] if place else known
+        owner = None if place else _owner(key)
+        hint = nearest(key, there) if owner is None else f"it is an option of the {owner}, {owner}.{key}"
+        return f"unknown setting {'.'.join([*place, key])!r}: {hint}"
+    return validation_message(error)
+
+
+def _owner(option: str) -> str | None:
+    """Return the setting whose option this is, if it is one."""
+    if option in (field.name for field in fields(SGD)):
+        return "training"
+    for owner, registry in (("method", methods.registry), ("attack", attacks.registry)):
+        if any(option in registry.options(name) for name in registry.names()):
+            return owner
+    return None
+
+
+def without_none(settings: Any) -> Any:
+    """Return nested settings without those that have no value: TOML knows none."""
+    if isinstance(settings, Mapping):
+        return {key: without_none(value) for key, value in settings.items() if value is not None}
+    return [without_none(value) for value in settings] if isinstance(settings, list | tuple) else settings
+
 
 LOG = logging.getLogger("fedcap")
 COMPUTES = 2

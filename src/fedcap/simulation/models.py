@@ -1,0 +1,430 @@
+"""Where the tensors of a run are kept: in the memory of the process that played it, or in its checkpoint.
+
+The trained models of a run, each built when it is asked for, from its checkpoint or from memory.
+
+Neither the data nor the device of the run is needed. *Personal* is a client's own model, *shared* the one
+that the server would send it now, *global* the server's one model for all.
+
+A run's directory, read together with its models: `fedcap.read(path).model("u03")`.
+
+Models as files that are used without fedcap: weights (.safetensors), or a whole program (.pt2).
+
+The program is made by `torch.export`: raw inputs in, n×…, probabilities out, n×classes, for any n.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from fedcap import methods, models, runs
+from fedcap.data.base import Scaling
+from fedcap.errors import InputError, nearest
+from fedcap.methods import Method
+from fedcap.runs import CHECKPOINT, RESULT, Provenance, RunDirectory
+from fedcap.runs.checkpoint import read_checkpoint
+from fedcap.server.server import Server
+from fedcap.simulation.inputs import Answering, Inputs, Preparation, scaling_tensors
+from fedcap.simulation.loop import Simulation
+from fedcap.simulation.store import ClientStore
+from fedcap.state import Tensors, owned, tensor_to_names
+from fedcap.training import fresh_network, single_thread
+
+
+class Keeping(Protocol):
+    """Where the tensors of a run are kept."""
+
+    def layout(self) -> str | None:
+        """Return the digest of the network's layout with which they were written, if it could differ."""
+
+    def server(self) -> Tensors:
+        """Return the server's tensors."""
+
+    def kept(self, client: str) -> Tensors | None:
+        """Return what a client keeps; none if it never trained."""
+
+    def scaling(self) -> Tensors:
+        """Return the clients' means and deviations, N×…; empty if nothing was standardised."""
+
+
+class InMemory:
+    """The tensors of a run that was played in this process and has no directory."""
+
+    def __init__(self, server: Server, store: ClientStore, scaling: Tensors) -> None:
+        self._server = server
+        self._store = store
+        self._scaling = scaling
+
+    def layout(self) -> None:
+        """Return none: the run was played with the network as it is."""
+
+    def server(self) -> Tensors:
+        """Return the server's tensors."""
+        return self._server.tensors()
+
+    def kept(self, client: str) -> Tensors | None:
+        """Return what a client keeps; none if it never trained."""
+        return self._store.get(client)
+
+    def scaling(self) -> Tensors:
+        """Return the clients' means and deviations."""
+        return self._scaling
+
+
+class OnDisk:
+    """The tensors in the checkpoint of a run's directory, read when they are needed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = RunDirectory(directory.absolute())
+        self._path = self._directory.checkpoint
+        self._checked = False
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        if not self._checked:  # all of it, once: a wrong byte must not become a wrong answer
+            self._check()
+            self._checked = True
+        try:
+            with safe_open(self._path, framework="pt") as file:
+                yield file
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{self._path} is damaged and cannot be read: {error}") from None
+
+    def _check(self) -> None:
+        """Refuse a checkpoint that is missing, damaged or of another run."""
+        directory = self._directory
+        if not self._path.exists():
+            if not (directory.path / RESULT).exists():
+                raise InputError(f"{directory.path} has no models yet: there is no {CHECKPOINT} in it")
+            raise directory.damaged(CHECKPOINT, "is missing, and the models with it")
+        facts = directory.provenance()
+        read_checkpoint(directory, facts.course if facts else "")
+
+    def layout(self) -> str:
+        """Return the layout's digest as the checkpoint has it."""
+        with self._open() as file:
+            return str(json.loads(file.metadata()["run"])["layout"])
+
+    def server(self) -> Tensors:
+        """Return the server's tensors."""
+        return self._owned("server")
+
+    def kept(self, client: str) -> Tensors | None:
+        """Return what a client keeps, without reading what the others keep; none if it never trained."""
+        with self._open() as file:
+            clients = tensor_to_names(file.get_tensor("clients.clients"))
+            if client not in clients:
+                return None
+            row, start = clients.index(client), "clients.kept."
+            names = [name for name in file.keys() if name.startswith(start)]  # noqa: SIM118
+            return {name.removeprefix(start): file.get_slice(name)[row : row + 1][0] for name in names}
+
+    def scaling(self) -> Tensors:
+        """Return the clients' means and deviations."""
+        return self._owned("scaling")
+
+    def _owned(self, owner: str) -> Tensors:
+        with self._open() as file:
+            names = [name for name in file.keys() if name.startswith(f"{owner}.")]  # noqa: SIM118
+            return owned(owner, {name: file.get_tensor(name) for name in names})
+
+
+READINGS = ("personal", "shared", "global")
+BATCH = 4096
+"""How many inputs are answered at a time."""
+MANY = 40
+"""With more clients than this, an error does not list them all."""
+
+
+class TrainedModels:
+    """The models of a run's clients."""
+
+    def __init__(
+        self,
+        clients: Sequence[str],
+        method: Method[Any],
+        build: Callable[[], nn.Module],
+        inputs: Inputs,
+        keeping: Keeping,
+    ) -> None:
+        self.clients = tuple(clients)
+        self.inputs = inputs
+        self._method = method
+        self._build = build
+        self._keeping = keeping
+
+    @classmethod
+    def of(cls, simulation: Simulation, directory: Path | None = None) -> TrainedModels:
+        """Return the models of a run that was played here; with a directory, they are read from there."""
+        keeping: Keeping
+        if directory is not None:
+            keeping = OnDisk(directory)
+        else:
+            keeping = InMemory(simulation.server, simulation.store, scaling_tensors(simulation.data))
+        inputs = Inputs.of(simulation.data)
+        return cls(simulation.names, simulation.method, simulation.build, inputs, keeping)
+
+    @classmethod
+    def saved(
+        cls, directory: Path, provenance: Provenance, method: Method[Any], model: str | models.Given
+    ) -> TrainedModels:
+        """Return the models of a run's directory, given its method and its network."""
+        inputs = Inputs.recorded(provenance)
+        build = partial(_build, model, inputs.shape, len(inputs.class_names))
+        return cls(provenance.clients, method, build, inputs, OnDisk(directory))
+
+    def model(self, client: str | int | None = None, reading: str = "personal") -> nn.Module:
+        """Return a model in evaluation mode, on the CPU, with weights of its own.
+
+        The global model needs no client. If there is no such model, an `InputError` says why and which
+        there are.
+        """
+        self._check()
+        if reading not in READINGS:
+            raise InputError(f"unknown reading {reading!r}: {nearest(str(reading), READINGS)}")
+        who = None if client is None and reading == "global" else self._known(client)
+        if reading == "personal" and who is not None:
+            kept = self._keeping.kept(who)
+            if kept is not None:
+                plain = {name: tensor.detach().cpu() for name, tensor in kept.items()}
+                return self._method.personal_model(self._module, plain).eval()
+        server = self._server()
+        why = self._lacks(server, who, reading)
+        if why is not None:
+            raise InputError(f"no {reading} model{'' if who is None else f' of client {who!r}'}: {why}")
+        return self._module(_weights(server, who, reading))
+
+    def preparation(self, client: str | int | None = None) -> Preparation:
+        """Return how inputs are prepared for a client's model."""
+        self._check()
+        scaling = self._keeping.scaling()
+        who = None if client is None else self._known(client)
+        shape, pixels = self.inputs.shape, self.inputs.pixels
+        if not scaling:
+            return Preparation(shape, pixels)
+        if who is None:
+            raise InputError("the run standardised each client's inputs by its own data: name the client")
+        row = self.clients.index(who)
+        own = Scaling(*(scaling[part][row].cpu().clone() for part in ("mean", "deviation")))
+        return Preparation(shape, pixels, own)
+
+    def answering(self, client: str | int | None = None, reading: str = "personal") -> Answering:
+        """Return a model together with its preparation and a softmax."""
+        return Answering(self.preparation(client), self.model(client, reading))
+
+    def predict(self, client: str | int | None, inputs: Any, reading: str = "personal") -> Tensor:
+        """Return how probable each class is, n×classes, for inputs as a user has them."""
+        answering = self.answering(client, reading)
+        x = answering.preparation.arranged(inputs)
+        with torch.no_grad():
+            return torch.cat([answering(part) for part in torch.split(x, BATCH)])
+
+    def _check(self) -> None:
+        if not self.inputs.shape or not self.inputs.class_names:
+            raise InputError(
+                "the run was made by a version that did not write down what its networks take: run it again"
+            )
+
+    def _known(self, client: str | int | None) -> str:
+        name = str(client)
+        if client is not None and name in self.clients:
+            return name
+        near = nearest(name, self.clients)
+        if len(self.clients) > MANY:
+            near = f"{near.partition('(known: ')[0]}(there are {len(self.clients)}, from"
+            near += f" {self.clients[0]!r} to {self.clients[-1]!r})"
+        raise InputError(
+            f"unknown client {name!r}: {near}" if client is not None else f"name a client {near}"
+        )
+
+    def _module(self, weights: Tensor) -> nn.Module:
+        """Return a new network with these weights."""
+        network = fresh_network(self._build, 0)
+        if self._keeping.layout() not in (None, network.layout.digest()):
+            raise InputError(
+                "the checkpoint does not fit the network: the code of the network has changed since the run"
+            )
+        network.load(weights)
+        return network.release().eval()
+
+    def _server(self) -> Server:
+        """Return a server with the state of the run's."""
+        network = fresh_network(self._build, 0)
+        server = Server(self._method, network.weights, network.layout, clients=self.clients)
+        try:
+            server.restore(self._keeping.server())
+        except KeyError as error:
+            called = type(self._method).__name__
+            raise InputError(f"the checkpoint is not one of {called}: it has no {error}") from None
+        return server
+
+    def _lacks(self, server: Server, client: str | None, reading: str) -> str | None:
+        """Return why there is no such model, and which there are; none if there is one."""
+        why = {name: self._reason(server, client, name) for name in READINGS}
+        there = [name for name, reason in why.items() if reason is None]
+        if why[reading] is None:
+            return None
+        if client is None:
+            there.append("a personal one of each client")
+        return f"{why[reading]}; there is {' and '.join(there) if there else 'no other either'}"
+
+    def _reason(self, server: Server, client: str | None, reading: str) -> str | None:
+        """Return why there is no such model; none if there is one."""
+        called = type(self._method).__name__
+        if reading == "global":
+            return f"{called} has no one model for all" if server.global_model is None else None
+        if client is None:
+            return "name a client"
+        if reading == "personal":
+            never = (
+                "it has not trained here: it was not drawn yet, is an attacker that need not, or is a site"
+            )
+            return never if self._keeping.kept(client) is None else None
+        if not self._method.shares:
+            return f"{called} shares nothing"
+        if type(self._method).shared is not Method.shared:
+            return f"with {called} a client makes it itself, from the models it is sent and its own data"
+        if client in server.removed:
+            return "it was removed, and is sent nothing"
+        if server.asks([client]):
+            return "the server would first ask it for an update"
+        return None
+
+
+def _build(model: str | models.Given, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Build the network."""
+    return models.builder(model, shape, classes)()
+
+
+def _weights(server: Server, client: str | None, reading: str) -> Tensor:
+    """Return the global model, or what the server would send a client now, D."""
+    with single_thread():
+        if reading == "global" or client is None:
+            found = server.global_model
+            assert found is not None
+            return found
+        dispatch = server.models_for([client]).dispatch
+        return dispatch.models[int(dispatch.rows[0, 0])]
+
+
+@dataclass(frozen=True, repr=False)
+class Run(runs.Run):
+    """All that a run has left behind so far, and the models in its checkpoint."""
+
+    @cached_property
+    def models(self) -> TrainedModels:
+        """The models of the last checkpoint."""
+        named = self.settings.method
+        method = methods.make(named.name, **named.options)
+        return TrainedModels.saved(self.path, self.provenance, method, self.settings.model)
+
+    def model(self, client: str | int | None = None, reading: str = "personal") -> nn.Module:
+        """Return a client's model in evaluation mode, on the CPU: personal, shared or global.
+
+        Personal is the client's own, shared what the server would send it now, global the server's one model
+        for all, which needs no client. Neither the data nor the device of the run is needed.
+        """
+        return self.models.model(client, reading)
+
+    def preparation(self, client: str | int | None = None) -> Preparation:
+        """Return how inputs are prepared for a client's model: `model(preparation(x))` are its logits."""
+        return self.models.preparation(client)
+
+    def predict(self, client: str | int | None, inputs: Any, reading: str = "personal") -> Tensor:
+        """Return how probable each class of `provenance.class_names` is, n×classes, for raw inputs."""
+        return self.models.predict(client, inputs, reading)
+
+
+def read(path: Path | str) -> Run:
+    """Read a run's directory, finished or not; if a file is missing, raise an `InputError` of one line."""
+    plain = runs.read(path)
+    run = Run(plain.path, plain.settings, plain.provenance, plain.rounds, plain.result)
+    return run if run.result is None else replace(run, result=replace(run.result, models=run))
+
+
+SUFFIXES = (".safetensors", ".pt2")
+ABOUT = "about"
+"""The name of what is told about a model: an entry of the weights' metadata, a .json file in a program."""
+
+
+def exported(
+    models: TrainedModels, run: str, client: str | None, reading: str, suffix: str
+) -> tuple[bytes, dict[str, Any]]:
+    """Return a model as the content of a file with this suffix, and what the file tells about it.
+
+    `run` is the digest of the run that it is of.
+    """
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"the file of a model must end in {' or in '.join(SUFFIXES)}: weights, or a whole program"
+        )
+    answering = models.answering(client, reading)
+    preparation = answering.preparation
+    about: dict[str, Any] = {
+        "client": client,
+        "reading": reading,
+        "classes": list(models.inputs.class_names),
+        "shape": list(preparation.shape),
+        "dtype": preparation.dtype,
+        "run": run,
+    }
+    if suffix == ".pt2":
+        return _program(answering, about), about
+    if preparation.scaling is not None:
+        about["mean"] = preparation.scaling.mean.tolist()
+        about["deviation"] = preparation.scaling.deviation.tolist()
+    return _weights_to_export(answering, about), about
+
+
+def _weights_to_export(answering: Answering, about: Mapping[str, Any]) -> bytes:
+    """Return the model's state dict, with the module's own names, as safetensors."""
+    state = {name: tensor.clone() for name, tensor in answering.model.state_dict().items()}
+    return save(state, metadata={ABOUT: json.dumps(about)})
+
+
+def _program(answering: Answering, about: Mapping[str, Any]) -> bytes:
+    """Return preparation, model and softmax as one program that takes any number of inputs."""
+    preparation = answering.preparation
+    answering.requires_grad_(False)
+    example = torch.zeros(2, *preparation.shape, dtype=getattr(torch, preparation.dtype))
+    try:
+        with torch.no_grad(), _quietly():
+            batch = torch.export.Dim("batch", min=1)
+            program = torch.export.export(answering, (example,), dynamic_shapes={"x": {0: batch}})
+    except Exception as error:  # whatever the user's own network does that cannot be traced
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"the network cannot be made a program ({type(error).__name__}: {first}): export its weights,"
+            " with -o FILE.safetensors"
+        ) from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it tells where fedcap lies on this machine
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={f"{ABOUT}.json": json.dumps(about)})
+    return file.getvalue()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep torch from printing the graph of a network that it could not trace: the error says enough."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
