@@ -35,6 +35,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 results: $(INSTALLED)
 	$(BIN)/fedcap paper write
