@@ -50,7 +50,7 @@ class Side:
         self.found: dict[str, Items] = {}
         self.played = 0
         self.seconds = 0.0
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         if self.file is not None and self.file.exists():
             self._read_cache(self.file)
 
@@ -86,7 +86,7 @@ class Side:
                 with ExitStack() as stack:
                     where = stack.enter_context(checkout(self.name)) if self.commit else Path(self.name)
                     self._play_in(where.resolve(), quick, only)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.error = error
         self.seconds = time.perf_counter() - began
 

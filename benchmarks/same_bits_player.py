@@ -450,7 +450,7 @@ def attack_rows(choice: Mapping[str, Any]) -> Play:
 def equations(folder: Path) -> Items:
     """Return what the public functions of FedCAP's equations compute."""
     pool, items = matrix(9, 3001), {}
-    asking = torch.cat([pool[:5], matrix(2, 3001, seed=1)])
+    asking = torch.cat([pool[:5], matrix(9, 3001, seed=1)[:2]])
     own = torch.tensor([0, 1, 2, 3, 4, -1, -1])
     for alpha, phi in itertools.product((0.0, 5.0, 20.0), (0.0, 0.1, 1.0)):
         weights = fedcap.customization_weights(asking, pool, own, alpha, phi)
@@ -784,7 +784,9 @@ def lives() -> Iterator[Case]:
         yield Case(f"removed by hand, {called}", by_hand(99, **back))
         yield Case(f"removed by hand and readmitted, {called}", by_hand(2, **back), quick=method == HARDENED)
         yield Case(f"in memory, {called}", in_memory(method=method, attack="ipm", participation=0.5))
-        yield Case(f"two workers, {called}", two_workers(method=method, attack="min-max", participation=0.75))
+        if method in ("fedcap", "fedfomo", "fedrod", HARDENED):
+            given = {"method": method, "attack": "min-max", "participation": 0.75}
+            yield Case(f"two workers, {called}", two_workers(**given))
         played = read_back(method=method, attack="ipm", participation=0.5)
         yield Case(f"read back, {called}", played, quick=method == "fedcap")
     for attack in attack_choices():
