@@ -26,6 +26,37 @@ GENERATED = frozenset(
 )
 """Methods that `dataclass` writes: the fields say all there is to know of them."""
 
+FORMER = {
+    f"fedcap.{new}:{name}": f"fedcap.{old}:{name}"
+    for old, new, names in (
+        (
+            "aggregators.columns",
+            "matrix",
+            "blocks order_statistics comparators products squared_distances distances_to weighted_sum mean_of",
+        ),
+        ("attacks.perturbation", "attacks.base", "PerturbationAttack Geometry"),
+        ("attacks.wrapper", "attacks.base", "AttackWrapper"),
+        ("detection.look", "detection.view", "Look"),
+        ("detection.spread", "matrix", "deviations shortest_majority weighted_median evidence"),
+        (
+            "matrices",
+            "matrix",
+            "to_tensor to_floats column_blocks finite_rows weighted_mean Rows folded cosines",
+        ),
+        ("methods.dispatch", "methods.base", "Dispatch"),
+        ("methods.global_model", "methods.fedavg", "GlobalModel GlobalState"),
+        ("registry", "errors", "InputError UserCodeError RunError"),
+        ("samples", "state", "Samples"),
+        ("training.client", "training.task", "LocalClient LocalData Trained"),
+        ("training.fit", "training.sgd", "SGD Learner fit"),
+    )
+    for name in names.split()
+}
+"""The places of public names before modules were merged.
+
+A fingerprint hashes the old place, so that results of users' own classes stay valid.
+"""
+
 
 def importable(module: str) -> bool:
     """Whether another process can import a module by its name."""
@@ -192,7 +223,7 @@ def _code(thing: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
     """Yield the code of a class or function: its name, if that can be imported, else what it does."""
     found = reference(thing)
     if found is not None:
-        yield found
+        yield FORMER.get(found, found)
     elif isinstance(thing, type):
         yield from (thing.__name__, *_known(thing.__bases__, seen))
         for name, value in sorted(vars(thing).items()):
