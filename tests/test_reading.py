@@ -124,7 +124,7 @@ def test_with_pandas_a_frame_is_a_data_frame(finished: Path) -> None:
 
 def test_a_run_is_read_and_put_into_rows_without_torch(finished: Path) -> None:
     code = (
-        "import sys; from fedcap import records; run = records.read(sys.argv[1]); run.frame(); repr(run)\n"
+        "import sys; from fedcap import runs; run = runs.read(sys.argv[1]); run.frame(); repr(run)\n"
         "run.clients; repr(run.result); assert 'torch' not in sys.modules, 'torch'"
     )
     subprocess.run([sys.executable, "-c", code, str(finished)], check=True)
