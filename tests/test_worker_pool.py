@@ -269,3 +269,8 @@ def test_a_worker_sees_the_samples_of_each_client(data: list[LocalData]):
                 assert found.x.is_contiguous(memory_format=layout)
         with pytest.raises(IndexError):
             mapped[len(data)]
+
+
+def test_samples_that_are_not_alike_are_refused():
+    with Memory() as memory, pytest.raises(ValueError, match="should be alike"):
+        SharedData.copy([data_of()[0], tiny_data()[0]], memory)

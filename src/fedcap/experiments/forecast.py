@@ -66,17 +66,14 @@ class _OneTask(WorkerPool):
         """Prepare for these clients."""
         self._pool.open(runner, data)
 
-    def run(
-        self, tasks: Any, models: Any, states: Any, rows: Any = None, count: Any = None, store: Any = None
-    ) -> Any:
+    def _run(self, tasks: Any, models: Any, states: Any, rows: Any, count: int, store: Any) -> Any:
         """Return the results of the first task for all tasks; of training, raise how long all would take."""
         found = self._pool.run(tasks[:1], models, states[:1])
         if tasks[0].kind == "train":
             began = time.perf_counter()  # the first time, networks were built
             self._pool.run(tasks[:1], models, states[:1])
             raise _Timed(len(tasks) * (time.perf_counter() - began))
-        updates = found.updates.repeat(len(tasks) if count is None else count, 1)
-        return replace(found, updates=updates, results=found.results * len(tasks))
+        return replace(found, updates=found.updates.repeat(count, 1), results=found.results * len(tasks))
 
 
 def seconds_of_round(experiment: Experiment) -> float:

@@ -53,6 +53,9 @@ class TaskResults:
 class WorkerPool(ABC):
     """Runs tasks for the clients of one runner at a time."""
 
+    _fallback: InProcessPool | None = None
+    """Runs the tasks instead, if the runner cannot be sent to the workers."""
+
     @abstractmethod
     def open(self, runner: Bench, data: Sequence[LocalData]) -> None:
         """Prepare for this runner and these clients' samples, in place of earlier ones.
@@ -60,7 +63,6 @@ class WorkerPool(ABC):
         A task's `row` is the place of its client in `data`.
         """
 
-    @abstractmethod
     def run(
         self,
         tasks: Sequence[Job],
@@ -68,15 +70,37 @@ class WorkerPool(ABC):
         states: Sequence[Tensors],
         rows: Sequence[int] | None = None,
         count: int | None = None,
-        store: StoreState | None = None,
+        store: StoreState = lambda place, state: None,
     ) -> TaskResults:
-        """Run the tasks.
+        """Run the tasks, each on the next worker that is free; if one fails, stop all workers.
 
         `models` is R×D; a task's `rows` are those that its client receives. `states[j]` is the client state
         before task j. Its update goes to row `rows[j]` (by default j) of a matrix of `count` rows (by default
         one per task). `store(j, state)` is called once for each task that trains, in the order in which
         tasks finish; the tensors are valid only during the call.
         """
+        rows = range(len(tasks)) if rows is None else rows
+        if tasks and all(task.kind == "evaluate" for task in tasks):
+            count = 0
+        elif count is None:
+            count = len(tasks)
+        try:
+            return (self._fallback or self)._run(tasks, models, states, rows, count, store)
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def _run(
+        self,
+        tasks: Sequence[Job],
+        models: Tensor,
+        states: Sequence[Tensors],
+        rows: Sequence[int],
+        count: int,
+        store: StoreState,
+    ) -> TaskResults:
+        """Run the tasks, as `run` says."""
 
     def close(self) -> None:  # noqa: B027 - a pool without workers has nothing to stop
         """Stop the workers."""
@@ -86,13 +110,6 @@ class WorkerPool(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def count_rows(tasks: Sequence[Job], count: int | None) -> int:
-    """Return the number of rows of the matrix of updates."""
-    if tasks and all(task.kind == "evaluate" for task in tasks):
-        return 0
-    return len(tasks) if count is None else count
 
 
 @contextmanager
@@ -127,19 +144,18 @@ class InProcessPool(WorkerPool):
         """Take a runner and its clients' samples."""
         self._runner, self._data = runner, data
 
-    def run(
+    def _run(
         self,
         tasks: Sequence[Job],
         models: Tensor,
         states: Sequence[Tensors],
-        rows: Sequence[int] | None = None,
-        count: int | None = None,
-        store: StoreState | None = None,
+        rows: Sequence[int],
+        count: int,
+        store: StoreState,
     ) -> TaskResults:
-        """Run the tasks in order."""
         if self._runner is None:
             raise WorkerError("the worker pool has no runner: open it first")
-        updates = models.new_zeros(count_rows(tasks, count), self._runner.size)
+        updates = models.new_zeros(count, self._runner.size)
         results = []
         with PROCESS_WIDE, single_thread():
             for place, task in enumerate(tasks):
@@ -149,8 +165,8 @@ class InProcessPool(WorkerPool):
                 except Exception as error:
                     raise task_error(task, error) from error
                 if work.update is not None:
-                    updates[place if rows is None else rows[place]] = work.update
-                if work.kept is not None and store is not None:
+                    updates[rows[place]] = work.update
+                if work.kept is not None:
                     # A copy, since it may share memory with the state before, which `store` may overwrite.
                     store(place, {name: tensor.clone() for name, tensor in work.kept.items()})
                 results.append(work.performed)
@@ -159,9 +175,6 @@ class InProcessPool(WorkerPool):
 
 class RemotePool(WorkerPool):
     """Sends the runner to workers in other processes; if that is impossible, it is used in this process."""
-
-    def __init__(self) -> None:
-        self._fallback: InProcessPool | None = None
 
     def open(self, runner: Bench, data: Sequence[LocalData]) -> None:
         """Prepare the workers: at most one per client."""
@@ -173,40 +186,9 @@ class RemotePool(WorkerPool):
         else:
             self._open(pickled, runner.size, data)
 
-    def run(
-        self,
-        tasks: Sequence[Job],
-        models: Tensor,
-        states: Sequence[Tensors],
-        rows: Sequence[int] | None = None,
-        count: int | None = None,
-        store: StoreState | None = None,
-    ) -> TaskResults:
-        """Run each task on the next worker that is free; if one fails, stop all workers."""
-        if self._fallback is not None:
-            return self._fallback.run(tasks, models, states, rows, count, store)
-        rows = range(len(tasks)) if rows is None else rows
-        try:
-            return self._run(tasks, models, states, rows, count_rows(tasks, count), store)
-        except BaseException:
-            self.close()
-            raise
-
     @abstractmethod
     def _open(self, runner: bytes, size: int, data: Sequence[LocalData]) -> None:
         """Send a pickled runner, whose models have `size` weights, and the samples."""
-
-    @abstractmethod
-    def _run(
-        self,
-        tasks: Sequence[Job],
-        models: Tensor,
-        states: Sequence[Tensors],
-        rows: Sequence[int],
-        count: int,
-        store: StoreState | None,
-    ) -> TaskResults:
-        """Run the tasks on the workers."""
 
 
 class NotPortableError(Exception):

@@ -130,7 +130,6 @@ class ProcessPool(RemotePool):
     """Runs the tasks in worker processes."""
 
     def __init__(self, workers: int) -> None:
-        super().__init__()
         self._count = workers
         self._workers: list[WorkerProcess] = []
         self._samples = Memory()
@@ -158,13 +157,13 @@ class ProcessPool(RemotePool):
         states: Sequence[Tensors],
         rows: Sequence[int],
         count: int,
-        store: StoreState | None,
+        store: StoreState,
     ) -> TaskResults:
         if not self._workers:
             raise WorkerError("the worker pool has no workers: open it first")
         waiting, results = deque(range(len(tasks))), dict[int, Performed]()
         deaths, detector = Counter[int](), StopDetector()
-        with Memory() as memory:  # closed at the end, so that the matrix lives as long as the caller needs it
+        with Memory() as memory:  # its end leaves the matrix to the caller alone
             shared, updates = memory.zeros((count, self._size), torch.float32)
 
             def assign(worker: WorkerProcess) -> None:
@@ -188,7 +187,7 @@ class ProcessPool(RemotePool):
                         worker = self._replace(worker, tasks[place], deaths[place])
                         waiting.appendleft(place)
                     else:
-                        if store is not None and tasks[place].kind == "train":
+                        if tasks[place].kind == "train":
                             store(place, worker.workspace.state())
                     assign(worker)
         return TaskResults(updates, [results[place] for place in range(len(tasks))])

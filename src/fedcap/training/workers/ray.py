@@ -34,7 +34,7 @@ from fedcap.training.workers.base import (
     WorkerError,
     task_error,
 )
-from fedcap.training.workers.shared_memory import joined, parts
+from fedcap.training.workers.shared_memory import from_tensors, to_tensors
 
 LOG = logging.getLogger("fedcap")
 QUIET = ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")
@@ -134,7 +134,7 @@ class RayActor:
         try:
             received = torch.from_numpy(np.stack(models)) if models else torch.empty(0, self._runner.size)
             before = {name: torch.tensor(array) for name, array in state.items()}
-            data = joined([torch.from_numpy(part) for part in samples])
+            data = from_tensors([torch.from_numpy(part) for part in samples])
             work = self._runner.perform(task, data, received, before)
             update = None if work.update is None else work.update.detach().numpy()
             after = None if work.kept is None else {k: t.detach().numpy() for k, t in work.kept.items()}
@@ -149,7 +149,6 @@ class RayPool(RemotePool):
     """Runs the tasks on Ray actors: as many as asked for, or as the cluster has cores."""
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
-        super().__init__()
         self._cluster = RayCluster(address)
         self._ray = self._cluster.ray
         self._count = workers
@@ -162,7 +161,7 @@ class RayPool(RemotePool):
 
     def _open(self, runner: bytes, size: int, data: Sequence[LocalData]) -> None:
         """Put runner and samples into the object store, and let every actor load the runner."""
-        self._samples = [self._ray.put([part.numpy() for part in parts(local)]) for local in data]
+        self._samples = [self._ray.put([part.numpy() for part in to_tensors(local)]) for local in data]
         self._runner, self._size = self._ray.put(runner), size
         self._pending.clear()
         wanted = min(self._count or max(1, self._cluster.cores()), len(data))
@@ -190,7 +189,7 @@ class RayPool(RemotePool):
         states: Sequence[Tensors],
         rows: Sequence[int],
         count: int,
-        store: StoreState | None,
+        store: StoreState,
     ) -> TaskResults:
         if not self._actors:
             raise WorkerError("the worker pool has no workers: open it first")
@@ -221,7 +220,7 @@ class RayPool(RemotePool):
                 results[done], update, after = answer
                 if update is not None:
                     updates[rows[done]] = torch.tensor(update)
-                if after is not None and store is not None:
+                if after is not None:
                     store(done, {name: torch.tensor(array) for name, array in after.items()})
         return TaskResults(updates, [results[place] for place in range(len(tasks))])
 

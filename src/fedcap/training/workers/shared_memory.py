@@ -100,21 +100,26 @@ class _Column:
     def __init__(self, memory: Memory) -> None:
         self._descriptor = memory.file()
         self._file = open(self._descriptor, "wb", closefd=False)  # noqa: SIM115
-        self._shape: Sequence[int] = ()
-        self._dtype = torch.float32
+        self._row: tuple[torch.Size, torch.dtype] | None = None
+        """The shape and type of one row."""
         self.offsets = [0]
         """Where each part begins, and where the last one ends."""
 
     def append(self, part: Tensor) -> None:
         """Copy a part to the end of the file."""
+        row = part.shape[1:], part.dtype
+        self._row = self._row or row
+        if row != self._row:
+            raise ValueError(f"samples of all clients should be alike (got {self._row} and {row})")
         self._file.write(_bytes_of(part))
-        self._shape, self._dtype = part.shape[1:], part.dtype
         self.offsets.append(self.offsets[-1] + len(part))
 
     def handle(self) -> SharedTensor:
         """Return the handle of all parts."""
         self._file.close()
-        return SharedTensor.of(self._descriptor, (self.offsets[-1], *self._shape), self._dtype)
+        assert self._row is not None
+        shape, dtype = self._row
+        return SharedTensor.of(self._descriptor, (self.offsets[-1], *shape), dtype)
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class SharedData:
     """The samples of all clients in shared memory, one client after the other."""
 
     columns: tuple[SharedTensor, ...]
-    """Training inputs and labels, test inputs and labels: see `parts`."""
+    """Training inputs and labels, test inputs and labels: see `to_tensors`."""
     offsets: SharedTensor
     """4×(K+1): in column c, client k has the rows from `offsets[c, k]` to `offsets[c, k + 1]`."""
 
@@ -131,7 +136,7 @@ class SharedData:
         """Copy the samples of each client to shared memory."""
         columns = [_Column(memory) for _ in range(4)]
         for local in data:
-            for column, part in zip(columns, parts(local), strict=True):
+            for column, part in zip(columns, to_tensors(local), strict=True):
                 column.append(part)
         handle, offsets = memory.zeros((4, len(data) + 1), torch.int64)
         offsets.copy_(torch.tensor([column.offsets for column in columns]))
@@ -148,18 +153,18 @@ class MappedData:
     def __getitem__(self, client: int) -> LocalData:
         starts, stops = self._offsets[:, client].tolist(), self._offsets[:, client + 1].tolist()
         columns = zip(self._columns, starts, stops, strict=True)
-        return joined([column[start:stop] for column, start, stop in columns])
+        return from_tensors([column[start:stop] for column, start, stop in columns])
 
 
-def parts(local: LocalData) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def to_tensors(local: LocalData) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return a client's samples as four tensors; images are n×H×W×C, their order in memory."""
     train, test = local.train, local.test
     return _channels_last(train.x), train.y, _channels_last(test.x), test.y
 
 
-def joined(parts: Sequence[Tensor]) -> LocalData:
-    """Undo `parts`."""
-    train_x, train_y, test_x, test_y = parts
+def from_tensors(tensors: Sequence[Tensor]) -> LocalData:
+    """Return the samples of which `to_tensors` has made these tensors."""
+    train_x, train_y, test_x, test_y = tensors
     return LocalData(Samples(_channels_first(train_x), train_y), Samples(_channels_first(test_x), test_y))
 
 
