@@ -18,7 +18,7 @@ from fedcap.attacks import Foresight, ServerView, View
 from fedcap.attacks.base import Scene, harm, longest
 from fedcap.errors import InputError
 from fedcap.server.uploads import Upload
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 
 ADAPTIVE: list[Any] = [
     "cuckoo",
@@ -308,7 +308,7 @@ def test_a_scene_is_what_the_server_sees():
 
 @pytest.mark.parametrize("method", methods.names())
 def test_what_is_foreseen_is_what_comes_and_nothing_changes_by_it(method: str):
-    simulation = Simulation(fedcap.Experiment(method=method, attack="none", **TINY), make_crew(1))
+    simulation = Simulation(fedcap.Experiment(method=method, attack="none", **TINY), make_pool(1))
     simulation.play()
     server = simulation.server
     opening = server.open(simulation.names)

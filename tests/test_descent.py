@@ -171,7 +171,7 @@ def test_the_learning_rate_decays_over_rounds() -> None:
         bench = tiny_bench(Alone())
         bench = Bench(bench.build, bench.trainer, sgd, bench.seed, bench.size)
         kept = {"personal": torch.zeros(18)}
-        made = bench.perform(Job("train", "a", number, (0,)), tiny_data()["a"], torch.zeros(1, 18), kept)
+        made = bench.perform(Job("train", "a", number, (0,)), tiny_data()[0], torch.zeros(1, 18), kept)
         assert made.update is not None
         return made.update
 

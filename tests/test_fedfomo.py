@@ -16,7 +16,7 @@ from fedcap import methods
 from fedcap.methods.base import Uploads
 from fedcap.methods.fedfomo import fomo_weights, mix
 from fedcap.server.uploads import Expected, Upload, admit
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 from fedcap.state import Samples
 from fedcap.training import Layout, Network
 
@@ -108,7 +108,7 @@ def test_fedfomos_bytes_are_several_models_down_and_one_up():
     data = {"name": "digits", "clients": 10, "samples": 40}
     method = {"name": "fedfomo", "models": 3}
     experiment = fedcap.Experiment(method=method, dataset=data, rounds=2, training={"epochs": 1})
-    simulation = Simulation(experiment, make_crew(1))
+    simulation = Simulation(experiment, make_pool(1))
     weights = simulation.layout.size
     assert simulation.play().bytes == 4 * 10 * (2 * weights + 1)
     assert simulation.play().bytes == 4 * 10 * (4 * weights + 3)

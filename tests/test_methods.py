@@ -18,7 +18,7 @@ from fedcap.aggregators import make as make_rule
 from fedcap.methods.base import Uploads
 from fedcap.methods.fedavg import combine
 from fedcap.runs import CHECKPOINT, RESULT, RoundRecord
-from fedcap.simulation import Crew, make_crew
+from fedcap.simulation import WorkerPool, make_pool
 from fedcap.training import Layout
 
 RIVALS = {
@@ -37,8 +37,8 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    with make_crew(2) as workers:
+def crew() -> Iterator[WorkerPool]:
+    with make_pool(2) as workers:
         yield workers
 
 
@@ -112,7 +112,7 @@ def test_every_method_plays_under_attack_with_half_of_the_clients(name: str, att
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, crew: Crew):
+def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, crew: WorkerPool):
     experiment = rival(name, attack="min-max", participation=0.6, rounds=3)
     whole = experiment.run(out=tmp_path / "whole")
     half = tmp_path / "half"
@@ -145,7 +145,7 @@ SHOWN = {"rounds": 6, "eval_every": 6, "training": {"lr": 0.1}}
 
 
 @pytest.mark.slow
-def test_on_digits_personal_models_beat_fedavgs_shared_one(crew: Crew):
+def test_on_digits_personal_models_beat_fedavgs_shared_one(crew: WorkerPool):
     results = {
         name: fedcap.Experiment(method=name, eval_every=30).run(crew=crew)
         for name in ("fedavg", "ditto", "fedrod")
@@ -154,7 +154,7 @@ def test_on_digits_personal_models_beat_fedavgs_shared_one(crew: Crew):
     assert all(result.tacc_personal > shared for result in results.values())
 
 
-def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(crew: Crew):
+def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(crew: WorkerPool):
     mean = fedcap.Experiment(method="fedavg", attack="ipm", **SHOWN).run(crew=crew)
     method = {"name": "fedavg", "rule": "multi-krum"}
     robust = fedcap.Experiment(method=method, attack="ipm", **SHOWN).run(crew=crew)

@@ -19,7 +19,7 @@ import fedcap
 from fedcap.cli.summary import summary
 from fedcap.runs import Measures, Metrics, Result, RoundRecord, Settings, Tallies, Tally, read
 from fedcap.runs.result import metrics_of
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 from fedcap.state import Samples
 from fedcap.training.evaluation import EVALUATION_BATCH, Findings
 
@@ -108,7 +108,7 @@ def test_clients_outside_the_last_round_count_too() -> None:
 def test_answers_are_counted_in_the_last_round_only() -> None:
     result = fedcap.Experiment(**QUICK).run()
     assert [record.tallies is None for record in result.history] == [True, False]
-    simulation = Simulation(fedcap.Experiment(**QUICK), make_crew(1))
+    simulation = Simulation(fedcap.Experiment(**QUICK), make_pool(1))
     assert simulation.play().tallies is None
 
 
@@ -122,7 +122,7 @@ def test_counting_does_not_change_what_is_counted() -> None:
 def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: Path) -> None:
     experiment = fedcap.Experiment(attack="lie", **QUICK)
     alone = experiment.run(out=tmp_path / "run")
-    with make_crew(2) as crew:
+    with make_pool(2) as crew:
         together = experiment.run(crew=crew)
     assert without_times(alone) == without_times(together)
     written = json.loads((tmp_path / "run" / "result.json").read_text())

@@ -31,7 +31,7 @@ from fedcap.federation.site_state import StateFolder
 from fedcap.runs import CHECKPOINT
 from fedcap.runs.checkpoint import unpack
 from fedcap.simulation import Simulation
-from fedcap.training import make_crew, single_thread
+from fedcap.training import make_pool, single_thread
 
 
 def test_a_majority_must_be_honest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) ->
             whole, names=clients, train=[whole.train[k] for k in rows], test=[whole.test[k] for k in rows]
         )
 
-    with pytest.MonkeyPatch.context() as patch, make_crew(1) as crew, single_thread():
+    with pytest.MonkeyPatch.context() as patch, make_pool(1) as crew, single_thread():
         patch.setattr(fedcap.Experiment, "load_data", dealt)
         settings: dict[str, Any] = {"dataset": dict(first.dataset), "method": dict(plan.method)}
         attack = {"name": "sign-flipping", "scale": float(TIMES), "clients": [hostile]}

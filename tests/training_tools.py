@@ -20,15 +20,16 @@ from fedcap.state import Samples, Tensors
 from fedcap.training import (
     SGD,
     Bench,
-    Crew,
     Job,
     Layout,
     Learner,
     LocalClient,
     LocalData,
     Network,
+    TaskResults,
     Trained,
     Trainer,
+    WorkerPool,
     fit,
     fresh_network,
 )
@@ -160,6 +161,14 @@ class Collector(Alone):
 
 
 @dataclass(frozen=True)
+class Swapper(Alone):
+    """Keeps the model it receives, and the one that it kept before."""
+
+    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+        return Trained(received[0], {"personal": received[0], "former": kept["personal"]})
+
+
+@dataclass(frozen=True)
 class Forgetful(Alone):
     """Keeps something else than it kept before."""
 
@@ -235,9 +244,9 @@ def bench_of(trainer: Trainer) -> Bench:
     return Bench(build, trainer, sgd, seed=4, size=Layout.of(build()).size)
 
 
-def data_of() -> dict[str, LocalData]:
+def data_of() -> list[LocalData]:
     """Six clients, "0" to "5"; client k has 10 + k samples to train on."""
-    return {str(k): LocalData(images(10 + k, k), images(8, 100 + k)) for k in range(6)}
+    return [LocalData(images(10 + k, k), images(8, 100 + k)) for k in range(6)]
 
 
 def linear() -> nn.Module:
@@ -248,8 +257,14 @@ def tiny_bench(trainer: Trainer) -> Bench:
     return Bench(linear, trainer, SGD(lr=0.1, epochs=2, batch_size=5), seed=11, size=18)
 
 
-def tiny_data() -> dict[str, LocalData]:
-    return {name: LocalData(samples_of(13 + n, n), samples_of(9, 50 + n)) for n, name in enumerate("abc")}
+def tiny_data() -> list[LocalData]:
+    """Three clients, "a" to "c"."""
+    return [LocalData(samples_of(13 + n, n), samples_of(9, 50 + n)) for n in range(3)]
+
+
+def tiny_jobs(number: int = 1, rows: tuple[int, ...] = (0,)) -> list[Job]:
+    """The training of each of the three."""
+    return [Job("train", client, number, rows, row=row) for row, client in enumerate("abc")]
 
 
 def models_of(bench: Bench) -> Tensor:
@@ -263,23 +278,34 @@ def keeps_of(bench: Bench, jobs: Sequence[Job]) -> list[Tensors]:
 
 
 JOBS = [
-    *(Job("train", str(k), 1, (k % 2,), evaluate=True) for k in range(5)),
-    Job("request", "5", 1, (0,)),
-    Job("evaluate", "5", 1, (1,), evaluate=True),
+    *(Job("train", str(k), 1, (k % 2,), evaluate=True, row=k) for k in range(5)),
+    Job("request", "5", 1, (0,), row=5),
+    Job("evaluate", "5", 1, (1,), evaluate=True, row=5),
 ]
 
 Bits = tuple[Tensor, list[Tensors], list[tuple[int | None, int | None, bool]]]
 
 
-def outcome(crew: Crew, bench: Bench | None, jobs: Sequence[Job] = JOBS) -> Bits:
-    """What the jobs came to; without a bench, the crew goes on with the one it has."""
+def run(
+    pool: WorkerPool, jobs: Sequence[Job], models: Tensor, states: Sequence[Tensors]
+) -> tuple[TaskResults, list[Tensors]]:
+    """The results of the jobs, and each client's state after its job."""
+    after = list(states)
+
+    def store(place: int, state: Tensors) -> None:
+        after[place] = {name: tensor.clone() for name, tensor in state.items()}
+
+    return pool.run(jobs, models, states, store=store), after
+
+
+def outcome(pool: WorkerPool, bench: Bench | None, jobs: Sequence[Job] = JOBS) -> Bits:
+    """The results of the jobs; without a bench, the pool goes on with the one it has."""
     if bench is not None:
-        crew.open(bench, data_of())
+        pool.open(bench, data_of())
     bench = bench_of(Alone())
-    found = crew.run(jobs, models_of(bench), keeps_of(bench, jobs))
-    hits = [(done.shared_correct, done.personal_correct, done.finite) for done in found.performed]
-    keeps = [{name: tensor.clone() for name, tensor in kept.items()} for kept in found.keeps]
-    return found.updates.clone(), keeps, hits
+    found, states = run(pool, jobs, models_of(bench), keeps_of(bench, jobs))
+    hits = [(done.shared_correct, done.personal_correct, done.finite) for done in found.results]
+    return found.updates, states, hits
 
 
 def assert_same(found: Bits, expected: Bits) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 
@@ -17,6 +19,12 @@ class UserCodeError(InputError):
 
 class RunError(RuntimeError):
     """A run cannot go on; the message says all there is to say, and the cause has the traceback."""
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Log a warning, once in a process."""
+    logging.getLogger("fedcap").warning(message)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -22,20 +22,20 @@ from fedcap.simulation.models import TrainedModels
 from fedcap.simulation.recording import Followed, Keeper, held_settings, known_result
 from fedcap.simulation.settings import Setup, explain
 from fedcap.trackers import Tracker
-from fedcap.training import Crew, make_crew, single_thread
+from fedcap.training import WorkerPool, make_pool, single_thread
 
 WATCHES = ("started", "round_done", "finished")
 """What an observer must have: see `observer.Observer`."""
 
 
 def check_run(out: Any, crew: Any, observers: Any) -> None:
-    """Refuse what is no directory, no crew, or no list of observers."""
+    """Refuse what is no directory, no worker pool, or no list of observers."""
     if out is not None and not isinstance(out, str | os.PathLike | RunDirectory):
         raise InputError(f"out should be the path of a directory, or None to keep no records (got {out!r})")
     if isinstance(out, str) and not out:
         raise InputError("out is empty: give the path of a directory, or None to keep no records")
-    if crew is not None and not isinstance(crew, Crew):
-        raise InputError(f"crew should be made by fedcap.simulation.make_crew, or be None (got {crew!r})")
+    if crew is not None and not isinstance(crew, WorkerPool):
+        raise InputError(f"crew should be made by fedcap.simulation.make_pool, or be None (got {crew!r})")
     if not isinstance(observers, list | tuple):
         raise InputError(f"observers should be a list, [] for none (got {observers!r})")
     for observer in observers:
@@ -62,7 +62,7 @@ class Experiment(Setup):
     def run(
         self,
         out: Path | str | RunDirectory | None = None,
-        crew: Crew | None = None,
+        crew: WorkerPool | None = None,
         observers: Sequence[Observer | Tracker] = (),
         extend: bool = False,
     ) -> Result:
@@ -74,7 +74,7 @@ class Experiment(Setup):
         """
         check_run(out, crew, observers)
         if crew is None:
-            with make_crew(self.workers, self.device) as own:
+            with make_pool(self.workers, self.device) as own:
                 return self.run(out, own, observers, extend)
         with single_thread():  # the server's sums too: bits do not depend on how many cores there are
             if out is None:

@@ -1,4 +1,4 @@
-"""The clients of a simulation: their data, what they keep, and the crew that does their work.
+"""The clients of a simulation: their data, what they keep, and the worker pool that runs their tasks.
 
 Those who watch a run from outside: progress, the directory that keeps it, trackers.
 
@@ -30,18 +30,18 @@ from fedcap.simulation.inputs import scaling_tensors
 from fedcap.simulation.settings import Setup
 from fedcap.simulation.store import ClientStore, MemoryStore
 from fedcap.state import Tensors, owned, under
-from fedcap.training import Bench, Crew, Job, LocalData, Performed, fresh_network
+from fedcap.training import Bench, Job, LocalData, Performed, WorkerPool, fresh_network
 
 
 class Clients:
-    """Everybody's samples on a crew, and everybody's kept tensors in a store."""
+    """The samples of all clients in a worker pool, and their kept tensors in a store."""
 
     def __init__(
         self,
         data: FederatedData,
         adversary: Adversary,
         bench: Bench,
-        crew: Crew,
+        crew: WorkerPool,
         store: ClientStore,
         first_kept: Tensors,
         shares: bool,
@@ -53,22 +53,25 @@ class Clients:
         self._first_kept = first_kept
         """What a client keeps before it ever trained."""
         self._shares = shares
+        self._row = {client: row for row, client in enumerate(data.names)}
         crew.open(
             bench,
-            {
-                client: LocalData(
+            [
+                LocalData(
                     adversary.training_data(client, train, data.classes).to(bench.device),
                     test.to(bench.device),
                 )
                 for client, train, test in zip(data.names, data.train, data.test, strict=True)
-            },
+            ],
         )
 
     def requests(self, asked: Sequence[str], start: Tensor, number: int) -> Tensor:
         """Return the updates by which newcomers ask for their first model, a row each."""
-        jobs = [Job("request", client, number, (0,)) for client in self._who_trains(asked)]
-        outcome = self._crew.run(jobs, start[None], self._keeps(jobs))
-        return self._rows(asked, jobs, outcome.updates)
+        jobs = [
+            Job("request", client, number, (0,), row=self._row[client]) for client in self._who_trains(asked)
+        ]
+        rows = self._rows(asked, jobs)
+        return self._crew.run(jobs, start[None], self._keeps(jobs), rows, len(asked)).updates
 
     def train(
         self, serving: Serving, evaluate: bool, watch: Stopwatch, measure: bool = False
@@ -84,22 +87,30 @@ class Clients:
                 tuple(received[client]),
                 evaluate and client not in self._adversary,
                 measure=measure,
+                row=self._row[client],
             )
             for client in self._who_trains(serving.clients)
         ]
         if not jobs:
             return dispatch.models.new_zeros(0, self._bench.size), {}
         began = time.perf_counter()
-        outcome = self._crew.run(jobs, dispatch.models, self._keeps(jobs))
-        for job, kept in zip(jobs, outcome.keeps, strict=True):
-            self._store.put(job.client, kept)
-        rows = self._rows(serving.clients, jobs, outcome.updates)
+        for job in jobs:  # tasks finish in any order, but clients are in the store in the order of the round
+            if self._store.get(job.client) is None:
+                self._store.put(job.client, self._first_kept)
+        found = self._crew.run(
+            jobs,
+            dispatch.models,
+            self._keeps(jobs),
+            self._rows(serving.clients, jobs),
+            len(serving.clients),
+            store=lambda place, kept: self._store.put(jobs[place].client, kept),
+        )
         took = time.perf_counter() - began
-        training = sum(done.seconds_training for done in outcome.performed)
-        evaluating = sum(done.seconds_evaluating for done in outcome.performed)
+        training = sum(done.seconds_training for done in found.results)
+        evaluating = sum(done.seconds_evaluating for done in found.results)
         watch.add("train", took * training / (training + evaluating))
         watch.add("evaluate", took * evaluating / (training + evaluating))
-        return rows, dict(zip((job.client for job in jobs), outcome.performed, strict=True))
+        return found.updates, dict(zip((job.client for job in jobs), found.results, strict=True))
 
     def test(
         self, clients: Sequence[str], offer: Offer, number: int, measure: bool = False
@@ -118,11 +129,12 @@ class Clients:
                 evaluate=True,
                 holds_personal=not self._shares or self._store.get(client) is not None,
                 measure=measure,
+                row=self._row[client],
             )
             for client in clients
         ]
-        outcome = self._crew.run(jobs, offer.dispatch.models, self._keeps(jobs))
-        return dict(zip(clients, outcome.performed, strict=True))
+        found = self._crew.run(jobs, offer.dispatch.models, self._keeps(jobs))
+        return dict(zip(clients, found.results, strict=True))
 
     def _who_trains(self, clients: Sequence[str]) -> list[str]:
         """Return the clients that train; attackers do not if the attack does not use their honest updates."""
@@ -132,12 +144,10 @@ class Clients:
     def _keeps(self, jobs: Sequence[Job]) -> list[Tensors]:
         return [self._store.get(job.client) or self._first_kept for job in jobs]
 
-    def _rows(self, clients: Sequence[str], jobs: Sequence[Job], updates: Tensor) -> Tensor:
-        """Return a row per client: the update of its job, or zeros if it had none."""
+    def _rows(self, clients: Sequence[str], jobs: Sequence[Job]) -> list[int]:
+        """Return the place of each job's client among the clients."""
         place = {client: row for row, client in enumerate(clients)}
-        rows = updates.new_zeros(len(clients), self._bench.size)
-        rows[[place[job.client] for job in jobs]] = updates
-        return rows
+        return [place[job.client] for job in jobs]
 
 
 class Observer(Protocol):
@@ -156,7 +166,7 @@ class Observer(Protocol):
 class Simulation:
     """The state of a simulated federation between two rounds; `play` plays the next round."""
 
-    def __init__(self, experiment: Setup, crew: Crew) -> None:
+    def __init__(self, experiment: Setup, crew: WorkerPool) -> None:
         self.experiment = experiment
         self.method = experiment.trainer
         self.data = experiment.load_data()

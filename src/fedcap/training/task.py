@@ -111,13 +111,15 @@ class Job:
     """Who the client is; its random numbers depend on this."""
     round: int
     rows: tuple[int, ...] = ()
-    """Which rows of a crew's matrix of models the client receives."""
+    """Which rows of the matrix of models the client receives."""
     evaluate: bool = False
     """Test the model received; with "train", also the personal one after training."""
     holds_personal: bool = True
     """With "evaluate": whether the client has a personal model, to be tested too."""
     measure: bool = False
     """Where models are tested, also count their answers class by class."""
+    row: int = 0
+    """The place of the client among all clients of the worker pool."""
 
 
 @dataclass(frozen=True)
