@@ -133,7 +133,7 @@ def _play(
 
     try:
         with users_code(), RunProgress(experiment.rounds, quiet) as progress:
-            result = experiment.run(out=out, crew=crew, observers=[progress], extend=extend)
+            result = experiment.run(out=out, pool=crew, observers=[progress], extend=extend)
     except KeyboardInterrupt:
         begun = not out.is_new and (out.path / CONFIG).exists()
         how = f": continue with fedcap run --resume {out.path}" if begun else ""

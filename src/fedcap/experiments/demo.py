@@ -57,7 +57,7 @@ def run(
     """
     for cell in planned:
         where = out / CELLS / f"{cell.method}-{cell.place['attack']}-{cell.name[:8]}"
-        yield cell, cell.experiment.run(out=where, crew=crew, observers=observers)
+        yield cell, cell.experiment.run(out=where, pool=crew, observers=observers)
 
 
 @dataclass(frozen=True)

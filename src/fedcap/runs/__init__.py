@@ -13,7 +13,7 @@ from fedcap.runs.mixing import MIXING, Mixing
 from fedcap.runs.outcome import ClientOutcome, Curve, Norms, Outcome, percentile, settings_key
 from fedcap.runs.provenance import Provenance, Shorter
 from fedcap.runs.result import ClientResult, Removal, Result, removals, summarise
-from fedcap.runs.rounds import Accuracy, ClientAccuracy, Reading, Realised, Reason, RoundRecord, Seconds, Tallies, Tally, finite, recorded
+from fedcap.runs.rounds import Accuracy, ClientAccuracy, Reading, Realised, Reason, RoundRecord, Seconds, Tallies, Tally, finite, outcome_fields, recorded
 from fedcap.runs.run import Run, read
 from fedcap.runs.settings import FREE_TO_CHANGE, Named, Settings, digest, flattened, overlay
 from fedcap.runs.settings import read_toml, to_toml
@@ -63,6 +63,7 @@ __all__ = [
     "flattened",
     "mass_removal",
     "nobody_left",
+    "outcome_fields",
     "overlay",
     "percentile",
     "read",

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
-from typing import Any
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
 from pydantic import TypeAdapter
+
+if TYPE_CHECKING:
+    from fedcap.server.server import RoundOutcome
 
 Reading = Literal["shared", "personal"]
 
@@ -168,6 +168,19 @@ _ROUND: TypeAdapter[RoundRecord] = TypeAdapter(RoundRecord)
 def recorded(reasons: Mapping[str, Any]) -> dict[str, Reason]:
     """Return the detectors' reasons by client, as they are written down."""
     return {client: Reason(**finite(asdict(reason))) for client, reason in reasons.items()}
+
+
+def outcome_fields(outcome: RoundOutcome) -> dict[str, Any]:
+    """Return the fields of a round's record that come from the server."""
+    return {
+        "scores": finite(dict(outcome.scores)),
+        "limits": finite(dict(outcome.limits)),
+        "refused": dict(outcome.rejected),
+        "bounded": dict(outcome.capped),
+        "removed": recorded(outcome.removed),
+        "suspected": recorded(outcome.suspected),
+        "notes": [*outcome.notes, *(f"{client}: {why}" for client, why in outcome.ignored)],
+    }
 
 
 def finite(value: Any) -> Any:

@@ -1,9 +1,9 @@
 """Local training on flat weight vectors: a task for one client, and worker pools for many tasks."""
 
-from fedcap.training.evaluation import Counts
+from fedcap.training.evaluation import ClassCounts
 from fedcap.training.network import Layout, ModelError, Network, fresh_network
 from fedcap.training.sgd import SGD, Descent, Learner, fit
-from fedcap.training.task import Bench, Job, LocalClient, LocalData, Performed, Trained, Trainer, Work
+from fedcap.training.task import ClientUpdate, LocalClient, LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers import (
     TaskResults,
     WorkerError,
@@ -15,21 +15,19 @@ from fedcap.training.workers import (
 
 __all__ = [
     "SGD",
-    "Bench",
-    "Counts",
+    "ClassCounts",
+    "ClientUpdate",
     "Descent",
-    "Job",
     "Layout",
     "Learner",
     "LocalClient",
     "LocalData",
     "ModelError",
     "Network",
-    "Performed",
+    "Task",
+    "TaskResult",
     "TaskResults",
-    "Trained",
-    "Trainer",
-    "Work",
+    "TaskRunner",
     "WorkerError",
     "WorkerPool",
     "available_cores",

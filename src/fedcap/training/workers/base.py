@@ -24,7 +24,7 @@ from fedcap.fingerprint import importable
 from fedcap.products import fast_products
 from fedcap.state import Tensors
 from fedcap.training.network import PROCESS_WIDE, ModelError
-from fedcap.training.task import Bench, Job, LocalData, Performed
+from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 
 MAX_DEATHS = 2
 """A task during which more workers than this have died is not tried again."""
@@ -46,7 +46,7 @@ class TaskResults:
 
     The matrix belongs to the caller, who may write into it. If all tasks are "evaluate", it has no rows.
     """
-    results: list[Performed]
+    results: list[TaskResult]
     """In the order of the tasks."""
 
 
@@ -57,7 +57,7 @@ class WorkerPool(ABC):
     """Runs the tasks instead, if the runner cannot be sent to the workers."""
 
     @abstractmethod
-    def open(self, runner: Bench, data: Sequence[LocalData]) -> None:
+    def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
         """Prepare for this runner and these clients' samples, in place of earlier ones.
 
         A task's `row` is the place of its client in `data`.
@@ -65,7 +65,7 @@ class WorkerPool(ABC):
 
     def run(
         self,
-        tasks: Sequence[Job],
+        tasks: Sequence[Task],
         models: Tensor,
         states: Sequence[Tensors],
         rows: Sequence[int] | None = None,
@@ -74,8 +74,8 @@ class WorkerPool(ABC):
     ) -> TaskResults:
         """Run the tasks, each on the next worker that is free; if one fails, stop all workers.
 
-        `models` is R×D; a task's `rows` are those that its client receives. `states[j]` is the client state
-        before task j. Its update goes to row `rows[j]` (by default j) of a matrix of `count` rows (by default
+        `models` is R×D; a task's `models` are the rows that its client receives. `states[j]` is the client
+        state before task j. Its update goes to row `rows[j]` (by default j) of a matrix of `count` rows (by default
         one per task). `store(j, state)` is called once for each task that trains, in the order in which
         tasks finish; the tensors are valid only during the call.
         """
@@ -93,7 +93,7 @@ class WorkerPool(ABC):
     @abstractmethod
     def _run(
         self,
-        tasks: Sequence[Job],
+        tasks: Sequence[Task],
         models: Tensor,
         states: Sequence[Tensors],
         rows: Sequence[int],
@@ -127,7 +127,7 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def task_error(task: Job, error: Exception) -> WorkerError:
+def task_error(task: Task, error: Exception) -> WorkerError:
     """Return the error, in one line, with which a pool reports that a task has raised another one."""
     known = isinstance(error, InputError | ModelError | WorkerError)
     return WorkerError(f"client {task.client}: {error if known else f'{type(error).__name__}: {error}'}")
@@ -137,16 +137,16 @@ class InProcessPool(WorkerPool):
     """Runs the tasks in this process, one after the other."""
 
     def __init__(self) -> None:
-        self._runner: Bench | None = None
+        self._runner: TaskRunner | None = None
         self._data: Sequence[LocalData] = ()
 
-    def open(self, runner: Bench, data: Sequence[LocalData]) -> None:
+    def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
         """Take a runner and its clients' samples."""
         self._runner, self._data = runner, data
 
     def _run(
         self,
-        tasks: Sequence[Job],
+        tasks: Sequence[Task],
         models: Tensor,
         states: Sequence[Tensors],
         rows: Sequence[int],
@@ -160,23 +160,23 @@ class InProcessPool(WorkerPool):
         with PROCESS_WIDE, single_thread():
             for place, task in enumerate(tasks):
                 try:
-                    received = models[list(task.rows)]
-                    work = self._runner.perform(task, self._data[task.row], received, states[place])
+                    received = models[list(task.models)]
+                    result = self._runner.run(task, self._data[task.row], received, states[place])
                 except Exception as error:
                     raise task_error(task, error) from error
-                if work.update is not None:
-                    updates[rows[place]] = work.update
-                if work.kept is not None:
+                if result.update is not None:
+                    updates[rows[place]] = result.update
+                if result.state is not None:
                     # A copy, since it may share memory with the state before, which `store` may overwrite.
-                    store(place, {name: tensor.clone() for name, tensor in work.kept.items()})
-                results.append(work.performed)
+                    store(place, {name: tensor.clone() for name, tensor in result.state.items()})
+                results.append(result.without_tensors())
         return TaskResults(updates, results)
 
 
 class RemotePool(WorkerPool):
     """Sends the runner to workers in other processes; if that is impossible, it is used in this process."""
 
-    def open(self, runner: Bench, data: Sequence[LocalData]) -> None:
+    def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
         """Prepare the workers: at most one per client."""
         self._fallback = None
         pickled = _pickled_runner(runner)
@@ -222,7 +222,7 @@ def carried(thing: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _pickled_runner(runner: Bench) -> bytes | None:
+def _pickled_runner(runner: TaskRunner) -> bytes | None:
     """Return a runner pickled for worker processes; if that is impossible, log why and return None."""
     try:
         return carried(replace(runner))  # a copy, which has no networks yet

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fedcap.state import Tensors
-from fedcap.training.task import Bench, Job, LocalData, Performed
+from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers.base import MAX_DEATHS, RemotePool, StoreState, TaskResults, WorkerError
 from fedcap.training.workers.shared_memory import Memory, Opening, SharedData, Workspace
 
@@ -136,7 +136,7 @@ class ProcessPool(RemotePool):
         self._opening: Opening | None = None
         self._size = 0
 
-    def open(self, runner: Bench, data: Sequence[LocalData]) -> None:
+    def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
         """Free the samples of an earlier runner, and prepare for this one."""
         self._samples.close()
         super().open(runner, data)
@@ -152,7 +152,7 @@ class ProcessPool(RemotePool):
 
     def _run(
         self,
-        tasks: Sequence[Job],
+        tasks: Sequence[Task],
         models: Tensor,
         states: Sequence[Tensors],
         rows: Sequence[int],
@@ -161,7 +161,7 @@ class ProcessPool(RemotePool):
     ) -> TaskResults:
         if not self._workers:
             raise WorkerError("the worker pool has no workers: open it first")
-        waiting, results = deque(range(len(tasks))), dict[int, Performed]()
+        waiting, results = deque(range(len(tasks))), dict[int, TaskResult]()
         deaths, detector = Counter[int](), StopDetector()
         with Memory() as memory:  # its end leaves the matrix to the caller alone
             shared, updates = memory.zeros((count, self._size), torch.float32)
@@ -204,7 +204,7 @@ class ProcessPool(RemotePool):
                 )
                 worker.process.kill()
 
-    def _replace(self, dead: WorkerProcess, task: Job, deaths: int) -> WorkerProcess:
+    def _replace(self, dead: WorkerProcess, task: Task, deaths: int) -> WorkerProcess:
         """Return a new worker in place of one that died during a task; raise if the task killed too many."""
         code = dead.stop()
         if deaths > MAX_DEATHS:
@@ -225,9 +225,9 @@ class ProcessPool(RemotePool):
         self._samples.close()
 
 
-def _answer(worker: WorkerProcess) -> Performed:
+def _answer(worker: WorkerProcess) -> TaskResult:
     """Return the result of a worker's task; raise `WorkerError` if the task failed."""
-    answer: Performed | WorkerError = worker.pipe.recv()
+    answer: TaskResult | WorkerError = worker.pipe.recv()
     if isinstance(answer, WorkerError):
         raise answer
     return answer

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedcap.errors import InputError
 from fedcap.state import Tensors
-from fedcap.training.task import Bench, Job, LocalData, Performed
+from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers.base import (
     MAX_DEATHS,
     RemotePool,
@@ -45,7 +45,7 @@ WAIT = 30.0
 """Seconds without an answer after which the log says what is waited for."""
 
 Array = np.ndarray[Any, Any]
-Answer = tuple[Performed, Array | None, Mapping[str, Array] | None] | WorkerError
+Answer = tuple[TaskResult, Array | None, Mapping[str, Array] | None] | WorkerError
 """The result of a task, its update, and the client's new state if the task trains."""
 
 
@@ -123,26 +123,27 @@ class RayActor:
         """Load a runner, whose modules may also be on the given path."""
         sys.path += [entry for entry in path if entry not in sys.path]
         try:
-            self._runner: Bench = pickle.loads(runner)
+            self._runner: TaskRunner = pickle.loads(runner)
         except Exception as error:
             hint = "the modules that the run names must be there on every node of the cluster"
             return WorkerError(f"a node cannot load the experiment ({error}): {hint}")
         return None
 
-    def run(self, task: Job, state: Mapping[str, Array], samples: Sequence[Array], *models: Array) -> Answer:
+    def run(self, task: Task, own: Mapping[str, Array], samples: Sequence[Array], *models: Array) -> Answer:
         """Run a task."""
         try:
             received = torch.from_numpy(np.stack(models)) if models else torch.empty(0, self._runner.size)
-            before = {name: torch.tensor(array) for name, array in state.items()}
+            before = {name: torch.tensor(array) for name, array in own.items()}
             data = from_tensors([torch.from_numpy(part) for part in samples])
-            work = self._runner.perform(task, data, received, before)
-            update = None if work.update is None else work.update.detach().numpy()
-            after = None if work.kept is None else {k: t.detach().numpy() for k, t in work.kept.items()}
+            result = self._runner.run(task, data, received, before)
+            update = None if result.update is None else result.update.detach().numpy()
+            state = result.state
+            after = None if state is None else {name: part.detach().numpy() for name, part in state.items()}
         except Exception as error:
             failure = task_error(task, error)
             failure.add_note(traceback.format_exc())
             return failure
-        return work.performed, update, after
+        return result.without_tensors(), update, after
 
 
 class RayPool(RemotePool):
@@ -184,7 +185,7 @@ class RayPool(RemotePool):
 
     def _run(
         self,
-        tasks: Sequence[Job],
+        tasks: Sequence[Task],
         models: Tensor,
         states: Sequence[Tensors],
         rows: Sequence[int],
@@ -195,7 +196,7 @@ class RayPool(RemotePool):
             raise WorkerError("the worker pool has no workers: open it first")
         stored = [self._ray.put(model) for model in models.numpy()]
         updates = torch.zeros(count, self._size)
-        waiting, results = deque(range(len(tasks))), dict[int, Performed]()
+        waiting, results = deque(range(len(tasks))), dict[int, TaskResult]()
         deaths = Counter[int | None]()
         while len(results) < len(tasks):
             for actor in self._free():
@@ -203,7 +204,7 @@ class RayPool(RemotePool):
                     place = waiting.popleft()
                     task = tasks[place]
                     state = {name: tensor.numpy() for name, tensor in states[place].items()}
-                    received = [stored[row] for row in task.rows]
+                    received = [stored[row] for row in task.models]
                     answer = actor.run.remote(task, state, self._samples[task.row], *received)
                     self._pending[answer] = actor, place
             for reference in self._wait():
@@ -248,7 +249,7 @@ class RayPool(RemotePool):
             raise answer
         return answer
 
-    def _replace(self, dead: Any, task: Job | None, deaths: int) -> None:
+    def _replace(self, dead: Any, task: Task | None, deaths: int) -> None:
         """Start a new actor in place of one that died; raise if too many died during the same task."""
         if deaths > MAX_DEATHS * (len(self._actors) if task is None else 1):
             client = "" if task is None else f"client {task.client}: "

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedcap.state import Samples, Tensors
-from fedcap.training.task import Job, LocalData
+from fedcap.training.task import LocalData, Task
 
 _numbers = itertools.count()
 
@@ -189,9 +189,9 @@ class Opening:
 class Assignment:
     """To a worker: a task, with the shared tensors that it reads and writes."""
 
-    task: Job
+    task: Task
     received: SharedTensor
-    """The first rows are the models that the client receives, one for each of the task's `rows`."""
+    """The first rows are the models that the client receives, one for each of the task's `models`."""
     before: dict[str, SharedTensor]
     """The client state before the task."""
     after: dict[str, SharedTensor]
@@ -220,12 +220,12 @@ class Workspace:
         self._after: dict[str, Shared] = {}
 
     def assign(
-        self, task: Job, models: Tensor, state: Tensors, updates: SharedTensor, row: int
+        self, task: Task, models: Tensor, state: Tensors, updates: SharedTensor, row: int
     ) -> Assignment:
         """Copy in the models that the client receives and its state; return the message to the worker."""
-        self._reserve(len(task.rows), models, state)
+        self._reserve(len(task.models), models, state)
         handle, received = self._received
-        for place, source in enumerate(task.rows):
+        for place, source in enumerate(task.models):
             received[place] = models[source]
         for name, (_, tensor) in self._before.items():
             tensor.copy_(state[name])

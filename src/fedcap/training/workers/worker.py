@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
-from fedcap.training.task import Bench, Performed
+from fedcap.training.task import TaskResult, TaskRunner
 from fedcap.training.workers.base import WorkerError, task_error
 from fedcap.training.workers.shared_memory import Assignment, MappedData, Opening, SharedTensor
 
@@ -23,7 +23,7 @@ class Worker:
     """A runner, the samples of its clients, and the tensors of the last task."""
 
     def __init__(self) -> None:
-        self._runner: Bench | None = None
+        self._runner: TaskRunner | None = None
         self._data: MappedData | None = None
         self._mapped: dict[SharedTensor, Tensor] = {}
         self._error = WorkerError("the worker was given a task before its runner")
@@ -39,25 +39,25 @@ class Worker:
             hint = "move what the script defines into a module of its own, or use --workers 1"
             self._error = WorkerError(f"a worker cannot load the experiment ({error}): {hint}")
 
-    def run(self, message: Assignment) -> Performed | WorkerError:
+    def run(self, message: Assignment) -> TaskResult | WorkerError:
         """Run a task: its update and its client's new state are left in shared memory."""
         task = message.task
         try:
             if self._runner is None or self._data is None:
                 raise self._error
             self._map(message)
-            received = self._mapped[message.received][: len(task.rows)]
+            received = self._mapped[message.received][: len(task.models)]
             before = {name: self._mapped[handle] for name, handle in message.before.items()}
-            work = self._runner.perform(task, self._data[task.row], received, before)
-            if work.update is not None:
-                message.updates.write_row(message.row, work.update)
-            for name, tensor in (work.kept or {}).items():
+            result = self._runner.run(task, self._data[task.row], received, before)
+            if result.update is not None:
+                message.updates.write_row(message.row, result.update)
+            for name, tensor in (result.state or {}).items():
                 self._mapped[message.after[name]].copy_(tensor)
         except Exception as error:
             failure = task_error(task, error)
             failure.add_note(traceback.format_exc())
             return failure
-        return work.performed
+        return result.without_tensors()
 
     def _map(self, message: Assignment) -> None:
         """Map the tensors of a task; most of the time they are those of the task before."""
