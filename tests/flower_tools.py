@@ -58,7 +58,7 @@ class Small:
         self.folder = folder
         self.children: dict[str, Child] = {}
         data = {"name": "digits"}
-        self.sites = [self.enrol(f"site{k}", {"dataset": data, "client": str(k)}) for k in range(sites)]
+        self.sites = [self.add(f"site{k}", {"dataset": data, "client": str(k)}) for k in range(sites)]
 
     @property
     def link(self) -> Link:

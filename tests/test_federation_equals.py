@@ -16,7 +16,7 @@ from fedcap.training import make_pool, single_thread
 
 
 def assert_same_state(conductor: Any, simulation: Simulation) -> None:
-    found, expected = conductor.server.tensors(), simulation.server.tensors()
+    found, expected = conductor.server.state_dict(), simulation.server.state_dict()
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor), name

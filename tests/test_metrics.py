@@ -123,7 +123,7 @@ def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: 
     experiment = fedcap.Experiment(attack="lie", **QUICK)
     alone = experiment.run(out=tmp_path / "run")
     with make_pool(2) as crew:
-        together = experiment.run(crew=crew)
+        together = experiment.run(pool=crew)
     assert without_times(alone) == without_times(together)
     written = json.loads((tmp_path / "run" / "result.json").read_text())
     assert written["metrics"] == asdict(alone.metrics)
@@ -160,7 +160,7 @@ def test_more_samples_than_a_batch_are_counted_whole() -> None:
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(total, 3, generator=generator)
     y = torch.randint(3, (total,), generator=generator)
-    counts = Findings.on(Samples(logits, y), lambda x: x, measure=True).counts
+    counts = Findings.on(Samples(logits, y), lambda x: x, count_classes=True).counts
     assert counts is not None
     found = metrics_of(
         Tallies(["0", "1", "2"], None, Tally(counts.actual, counts.predicted, counts.correct, counts.loss))

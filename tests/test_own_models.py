@@ -134,7 +134,7 @@ def test_lazy_layers_start_from_the_seed_in_every_process() -> None:
     settings = {"rounds": 2, "model": "own_bugs:lazy", "training": {"epochs": 1}}
     alone = fedcap.Experiment(workers=1, **settings).run()
     with make_pool(2) as crew:
-        assert without_times(fedcap.Experiment(**settings).run(crew=crew)) == without_times(alone)
+        assert without_times(fedcap.Experiment(**settings).run(pool=crew)) == without_times(alone)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) ->
             assert record.scores == expected.scores
             assert record.removed == expected.removed
     _, saved = unpack(operator.run / CHECKPOINT)
-    for name, tensor in simulation.server.tensors().items():
+    for name, tensor in simulation.server.state_dict().items():
         assert torch.equal(saved[f"server.{name}"], tensor), name
     for client in set(clients) - {hostile}:
         state = StateFolder(sites[client].state, plan).last()

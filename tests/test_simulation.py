@@ -43,7 +43,7 @@ def test_result_does_not_depend_on_the_number_of_workers() -> None:
     experiment = small(attack="min-max", participation=0.6)
     alone = experiment.run()
     with make_pool(2) as crew:
-        together = experiment.run(crew=crew)
+        together = experiment.run(pool=crew)
     assert without_times(alone) == without_times(together)
     for one, two in zip(alone.history, together.history, strict=True):
         assert one.norms == two.norms
@@ -295,7 +295,7 @@ def test_outsiders_are_tested_with_what_they_would_have_received() -> None:
     accuracy = record.accuracy
     assert accuracy is not None
     for client, done in found.items():
-        assert accuracy.clients[client].shared == pytest.approx(100 * (done.shared_correct or 0) / 18)
+        assert accuracy.clients[client].shared == pytest.approx(100 * (done.received_correct or 0) / 18)
 
 
 def test_the_models_of_those_outside_the_round_are_timed_as_evaluation(

@@ -306,6 +306,6 @@ def test_models_of_a_resumed_run_are_those_of_one_that_was_not_interrupted(tmp_p
     with pytest.raises(Killed):
         fedcap.Experiment(**QUICK).run(out=tmp_path / "run", observers=[Killer(1)])
     with make_pool(1) as crew:
-        resumed = load_experiment(tmp_path / "run").run(out=tmp_path / "run", crew=crew)
+        resumed = load_experiment(tmp_path / "run").run(out=tmp_path / "run", pool=crew)
     whole, _ = play(None)
     assert torch.equal(vector_of(resumed.model("8")), vector_of(whole.model("8")))

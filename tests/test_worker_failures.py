@@ -19,11 +19,11 @@ from training_tools import (
     Pair,
     RaisesAtTwelve,
     assert_same,
-    bench_of,
     children,
     data_of,
     outcome,
     own_children,
+    runner_of,
 )
 
 from fedcap.training import WorkerError
@@ -39,28 +39,28 @@ def workers() -> Iterator[ProcessPool]:
 @pytest.fixture(scope="module")
 def expected():
     """The results of the jobs in this process."""
-    return outcome(InProcessPool(), bench_of(Pair()))
+    return outcome(InProcessPool(), runner_of(Pair()))
 
 
 def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(workers: ProcessPool, tmp_path: Path, expected):
     marker = tmp_path / "died"
-    assert_same(outcome(workers, bench_of(DiesOnce(str(marker)))), expected)
+    assert_same(outcome(workers, runner_of(DiesOnce(str(marker)))), expected)
     assert marker.exists()
 
 
 def test_a_trainer_that_raises_stops_the_workers_and_new_ones_serve(workers: ProcessPool, expected):
-    workers.open(bench_of(RaisesAtTwelve()), data_of())
+    workers.open(runner_of(RaisesAtTwelve()), data_of())
     before = own_children()
     with pytest.raises(WorkerError, match="client 2: ArithmeticError: the abacus broke") as failure:
         outcome(workers, None)
     (note,) = failure.value.__notes__
     assert "in train" in note  # the worker's traceback
     assert len(own_children()) == len(before) - 2
-    assert_same(outcome(workers, bench_of(Pair())), expected)
+    assert_same(outcome(workers, runner_of(Pair())), expected)
 
 
 def test_a_worker_killed_between_two_batches_is_replaced(workers: ProcessPool, expected):
-    assert_same(outcome(workers, bench_of(Pair())), expected)
+    assert_same(outcome(workers, runner_of(Pair())), expected)
     victim = max(own_children())
     os.kill(victim, signal.SIGKILL)
     assert_same(outcome(workers, None), expected)
@@ -69,13 +69,13 @@ def test_a_worker_killed_between_two_batches_is_replaced(workers: ProcessPool, e
 
 def test_a_job_that_kills_every_worker_is_given_up_with_the_clients_name(workers: ProcessPool):
     with pytest.raises(WorkerError, match="client 2: 3 workers died, the last with exit code -9"):
-        outcome(workers, bench_of(DiesAtTwelve()))
+        outcome(workers, runner_of(DiesAtTwelve()))
 
 
 def test_closing_a_pool_leaves_no_process_behind():
     before = own_children()
     with ProcessPool(3) as pool:
-        pool.open(bench_of(Pair()), data_of())
+        pool.open(runner_of(Pair()), data_of())
         assert len(own_children() - before) == 3
     assert own_children() == before
 
@@ -83,7 +83,7 @@ def test_closing_a_pool_leaves_no_process_behind():
 OPENING = """
 import signal, time
 from fedcap.training.workers import ProcessPool
-from training_tools import JOBS, Pair, Sleepy, bench_of, data_of, outcome
+from training_tools import TASKS, Pair, Sleepy, runner_of, data_of, outcome
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told us to ignore it
 pool = ProcessPool(2)
 """
@@ -131,7 +131,7 @@ def complaints(process: subprocess.Popen[str]) -> str:
 def test_workers_do_not_see_ctrl_c_not_even_while_they_start(script: Script):
     process = script("""
         try:
-            pool.open(bench_of(Pair()), data_of())
+            pool.open(runner_of(Pair()), data_of())
             print("opened", flush=True)
             time.sleep(60)
         except KeyboardInterrupt:
@@ -152,8 +152,8 @@ def test_workers_do_not_see_ctrl_c_not_even_while_they_start(script: Script):
 
 def test_ctrl_c_in_the_middle_of_a_batch_stops_the_workers_at_once(script: Script):
     process = script("""
-        pool.open(bench_of(Sleepy(60)), data_of())
-        outcome(pool, None, JOBS[5:])
+        pool.open(runner_of(Sleepy(60)), data_of())
+        outcome(pool, None, TASKS[5:])
         print("ready", flush=True)
         try:
             outcome(pool, None)
@@ -173,8 +173,8 @@ def test_ctrl_c_in_the_middle_of_a_batch_stops_the_workers_at_once(script: Scrip
 @pytest.mark.slow
 def test_workers_end_when_the_process_that_started_them_is_killed(script: Script, nap: int):
     process = script(f"""
-        pool.open(bench_of(Sleepy({nap})), data_of())
-        outcome(pool, None, JOBS[5:])
+        pool.open(runner_of(Sleepy({nap})), data_of())
+        outcome(pool, None, TASKS[5:])
         print("ready", flush=True)
         outcome(pool, None)
         time.sleep(60)

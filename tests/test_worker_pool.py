@@ -13,27 +13,35 @@ import pytest
 import torch
 from torch import Tensor
 from training_tools import (
-    JOBS,
+    TASKS,
     Brief,
     Collector,
     Pair,
     Swapper,
     assert_same,
-    bench_of,
     data_of,
-    keeps_of,
     models_of,
     outcome,
     own_children,
     run,
-    tiny_bench,
+    runner_of,
+    states_of,
     tiny_data,
-    tiny_jobs,
+    tiny_runner,
+    tiny_tasks,
 )
 
 from fedcap.errors import InputError
 from fedcap.state import Tensors
-from fedcap.training import Job, LocalData, WorkerError, WorkerPool, available_cores, make_pool, single_thread
+from fedcap.training import (
+    LocalData,
+    Task,
+    WorkerError,
+    WorkerPool,
+    available_cores,
+    make_pool,
+    single_thread,
+)
 from fedcap.training.workers import InProcessPool, ProcessPool
 from fedcap.training.workers.shared_memory import MappedData, Memory, SharedData
 
@@ -52,69 +60,69 @@ def pool(request: pytest.FixtureRequest, workers: ProcessPool) -> WorkerPool:
 @pytest.fixture(scope="module")
 def expected():
     """The results of the jobs in this process."""
-    return outcome(InProcessPool(), bench_of(Pair()))
+    return outcome(InProcessPool(), runner_of(Pair()))
 
 
 def test_one_client_alone_has_the_bits_that_a_pool_makes(pool: WorkerPool):
     """This is what a site of a federation does: it has only its own samples."""
-    updates, states, hits = outcome(pool, bench_of(Pair()))
-    bench, models = bench_of(Pair()), models_of(bench_of(Pair()))
-    for place, job in enumerate(JOBS):
-        data, state = data_of()[job.row], keeps_of(bench, [job])[0]
+    updates, states, hits = outcome(pool, runner_of(Pair()))
+    bench, models = runner_of(Pair()), models_of(runner_of(Pair()))
+    for place, job in enumerate(TASKS):
+        data, state = data_of()[job.row], states_of(bench, [job])[0]
         with single_thread():
-            work = bench.perform(job, data, models[list(job.rows)], state)
+            work = bench.run(job, data, models[list(job.rows)], state)
         update = torch.zeros(bench.size) if work.update is None else work.update
         assert torch.equal(updates[place], update)
         assert torch.equal(states[place]["personal"], (work.kept or state)["personal"])
         done = work.performed
-        assert hits[place] == (done.shared_correct, done.personal_correct, done.finite)
+        assert hits[place] == (done.received_correct, done.personal_correct, done.finite)
 
 
 def test_results_do_not_depend_on_the_order_of_the_tasks(pool: WorkerPool, expected):
-    updates, states, hits = outcome(pool, bench_of(Pair()), JOBS[::-1])
+    updates, states, hits = outcome(pool, runner_of(Pair()), TASKS[::-1])
     assert_same((updates.flip(0), states[::-1], hits[::-1]), expected)
 
 
 def test_workers_compute_the_same_bits_as_this_process(workers: ProcessPool, expected):
-    assert_same(outcome(workers, bench_of(Pair())), expected)
+    assert_same(outcome(workers, runner_of(Pair())), expected)
     assert_same(outcome(workers, None), expected)
 
 
 def test_workers_serve_smaller_and_larger_batches_and_other_runners(workers: ProcessPool, expected):
-    few = outcome(workers, bench_of(Pair()), JOBS[:2])
+    few = outcome(workers, runner_of(Pair()), TASKS[:2])
     assert_same(few, (expected[0][:2], expected[1][:2], expected[2][:2]))
     assert_same(outcome(workers, None), expected)
-    assert_same(outcome(workers, None, JOBS[:2]), few)
+    assert_same(outcome(workers, None, TASKS[:2]), few)
 
     def tiny(pool: WorkerPool) -> Tensor:
-        bench, jobs = tiny_bench(Pair()), tiny_jobs(2, (1,))
+        bench, jobs = tiny_runner(Pair()), tiny_tasks(2, (1,))
         pool.open(bench, tiny_data())
-        return pool.run(jobs, models_of(bench), keeps_of(bench, jobs)).updates
+        return pool.run(jobs, models_of(bench), states_of(bench, jobs)).updates
 
     assert torch.equal(tiny(workers), tiny(InProcessPool()))
-    assert_same(outcome(workers, bench_of(Pair())), expected)
+    assert_same(outcome(workers, runner_of(Pair())), expected)
 
 
 def test_clients_may_receive_different_numbers_of_models(workers: ProcessPool):
-    bench = tiny_bench(Pair())
+    bench = tiny_runner(Pair())
     jobs = [
-        Job("train", "a", 1, (1,), row=0),
-        Job("train", "b", 1, (0, 1, 1), row=1),
-        Job("train", "c", 1, (1, 0), row=2),
-        Job("evaluate", "a", 1, (), evaluate=True, row=0),
+        Task("train", "a", 1, (1,), row=0),
+        Task("train", "b", 1, (0, 1, 1), row=1),
+        Task("train", "c", 1, (1, 0), row=2),
+        Task("evaluate", "a", 1, (), evaluate=True, row=0),
     ]
 
     def found(pool: WorkerPool) -> Tensor:
         pool.open(bench, tiny_data())
-        return pool.run(jobs, models_of(bench), keeps_of(bench, jobs)).updates
+        return pool.run(jobs, models_of(bench), states_of(bench, jobs)).updates
 
     assert torch.equal(found(workers), found(InProcessPool()))
 
 
 def test_updates_are_in_the_rows_that_are_asked_for_and_other_rows_are_zeros(pool: WorkerPool):
-    bench, jobs = tiny_bench(Pair()), tiny_jobs()
+    bench, jobs = tiny_runner(Pair()), tiny_tasks()
     pool.open(bench, tiny_data())
-    states = keeps_of(bench, jobs)
+    states = states_of(bench, jobs)
     plain = pool.run(jobs, models_of(bench), states).updates
     placed = pool.run(jobs, models_of(bench), states, rows=[4, 0, 2], count=6).updates
     assert torch.equal(placed[[4, 0, 2]], plain)
@@ -122,7 +130,7 @@ def test_updates_are_in_the_rows_that_are_asked_for_and_other_rows_are_zeros(poo
 
 
 def test_a_batch_of_no_tasks_makes_no_updates(pool: WorkerPool):
-    bench = tiny_bench(Pair())
+    bench = tiny_runner(Pair())
     pool.open(bench, tiny_data())
     found = pool.run([], models_of(bench), [])
     assert found.updates.shape == (0, bench.size)
@@ -131,9 +139,9 @@ def test_a_batch_of_no_tasks_makes_no_updates(pool: WorkerPool):
 
 
 def test_the_matrix_of_updates_belongs_to_the_caller(pool: WorkerPool):
-    bench, jobs = tiny_bench(Pair()), tiny_jobs()
+    bench, jobs = tiny_runner(Pair()), tiny_tasks()
     pool.open(bench, tiny_data())
-    states = keeps_of(bench, jobs)
+    states = states_of(bench, jobs)
     updates = pool.run(jobs, models_of(bench), states).updates
     before = updates.clone()
     updates[1] = 7.0
@@ -144,10 +152,10 @@ def test_the_matrix_of_updates_belongs_to_the_caller(pool: WorkerPool):
 
 
 def test_evaluation_has_no_matrix_of_updates(pool: WorkerPool):
-    bench = tiny_bench(Pair())
+    bench = tiny_runner(Pair())
     pool.open(bench, tiny_data())
-    jobs = [Job("evaluate", client, 1, (0,), True, row=row) for row, client in enumerate("abc")]
-    found = pool.run(jobs, models_of(bench), keeps_of(bench, jobs), count=1000)
+    jobs = [Task("evaluate", client, 1, (0,), True, row=row) for row, client in enumerate("abc")]
+    found = pool.run(jobs, models_of(bench), states_of(bench, jobs), count=1000)
     assert found.updates.shape == (0, bench.size)
     assert len(found.results) == 3
 
@@ -162,24 +170,24 @@ def memory_files(process: int) -> int:
 
 
 def test_shared_memory_does_not_grow_with_the_number_of_batches(workers: ProcessPool):
-    bench, jobs = tiny_bench(Pair()), tiny_jobs()
+    bench, jobs = tiny_runner(Pair()), tiny_tasks()
     workers.open(bench, tiny_data())
     counts = set()
     for count in (3, 50, 7, 3):
-        workers.run(jobs, models_of(bench), keeps_of(bench, jobs), count=count)
+        workers.run(jobs, models_of(bench), states_of(bench, jobs), count=count)
         gc.collect()
         counts.add(tuple(map(memory_files, sorted({os.getpid(), *own_children()}))))
     assert len(counts) == 1
 
 
 def test_the_whole_state_comes_back_by_name_and_in_shape(pool: WorkerPool):
-    jobs = tiny_jobs(1, (1,))
+    jobs = tiny_tasks(1, (1,))
     states: list[Tensors] = [
         {"matrix": torch.full((2, 3), float(n)), "personal": kept["personal"], "other": kept["personal"]}
-        for n, kept in enumerate(keeps_of(tiny_bench(Collector()), jobs))
+        for n, kept in enumerate(states_of(tiny_runner(Collector()), jobs))
     ]
     states[1] = dict(reversed(states[1].items()))  # by name, not by order
-    bench = tiny_bench(Collector())
+    bench = tiny_runner(Collector())
     pool.open(bench, tiny_data())
     for n, state in enumerate(run(pool, jobs, models_of(bench), states)[1]):
         assert {name: tuple(t.shape) for name, t in state.items()} == {
@@ -192,31 +200,31 @@ def test_the_whole_state_comes_back_by_name_and_in_shape(pool: WorkerPool):
 
 
 def test_only_training_stores_a_state(pool: WorkerPool):
-    bench = tiny_bench(Pair())
+    bench = tiny_runner(Pair())
     pool.open(bench, tiny_data())
     jobs = [
-        Job("request", "a", 1, (0,), row=0),
-        Job("train", "b", 1, (0,), row=1),
-        Job("evaluate", "c", 1, (0,), True, row=2),
+        Task("request", "a", 1, (0,), row=0),
+        Task("train", "b", 1, (0,), row=1),
+        Task("evaluate", "c", 1, (0,), True, row=2),
     ]
     stored = []
     found = pool.run(
-        jobs, models_of(bench), keeps_of(bench, jobs), store=lambda place, state: stored.append(place)
+        jobs, models_of(bench), states_of(bench, jobs), store=lambda place, state: stored.append(place)
     )
     assert stored == [1]
     assert [bool(row.any()) for row in found.updates] == [True, True, False]
 
 
 def test_clients_may_have_no_state_at_all(pool: WorkerPool):
-    bench = tiny_bench(Pair())
+    bench = tiny_runner(Pair())
     pool.open(bench, tiny_data())
-    job = Job("request", "a", 1, (0,))
-    expected = pool.run([job], models_of(bench), keeps_of(bench, [job])).updates
+    job = Task("request", "a", 1, (0,))
+    expected = pool.run([job], models_of(bench), states_of(bench, [job])).updates
     assert torch.equal(pool.run([job], models_of(bench), [{}]).updates, expected)
 
 
 def test_a_state_can_be_stored_over_the_one_before(pool: WorkerPool):
-    bench, jobs = tiny_bench(Swapper()), tiny_jobs()
+    bench, jobs = tiny_runner(Swapper()), tiny_tasks()
     pool.open(bench, tiny_data())
     states = [{"personal": torch.full((18,), float(n)), "former": torch.zeros(18)} for n in range(3)]
 
@@ -231,21 +239,21 @@ def test_a_state_can_be_stored_over_the_one_before(pool: WorkerPool):
 
 
 def test_a_task_that_cannot_be_done_names_the_client(pool: WorkerPool):
-    bench = tiny_bench(Brief())
+    bench = tiny_runner(Brief())
     for job, reason in (
-        (Job("train", "b", 1, (0,), row=1), "client b: ValueError: the update should have"),
-        (Job("train", "nobody", 1, (0,), row=3), "client nobody: "),
+        (Task("train", "b", 1, (0,), row=1), "client b: ValueError: the update should have"),
+        (Task("train", "nobody", 1, (0,), row=3), "client nobody: "),
     ):
         pool.open(bench, tiny_data())
         with pytest.raises(WorkerError, match=reason):
-            pool.run([job], models_of(bench), keeps_of(bench, [job]))
+            pool.run([job], models_of(bench), states_of(bench, [job]))
 
 
 @pytest.mark.parametrize("pool_type", [InProcessPool, partial(ProcessPool, 2)])
 def test_a_pool_that_was_not_opened_raises_an_error(pool_type):
-    bench = bench_of(Pair())
+    bench = runner_of(Pair())
     with pytest.raises(WorkerError, match="open it first"):
-        pool_type().run(JOBS, models_of(bench), keeps_of(bench, JOBS))
+        pool_type().run(TASKS, models_of(bench), states_of(bench, TASKS))
 
 
 def test_a_pool_has_processes_for_more_than_one_worker_on_the_processor():

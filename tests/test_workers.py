@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from helpers import without_times
 from training_tools import (
-    JOBS,
+    TASKS,
     Pair,
     Sleepy,
     assert_same,
-    bench_of,
     data_of,
     outcome,
     own_children,
-    tiny_bench,
+    runner_of,
     tiny_data,
+    tiny_runner,
 )
 
 import fedcap
@@ -40,15 +40,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def expected():
     """The results of the jobs in this process."""
-    return outcome(InProcessPool(), bench_of(Pair()))
+    return outcome(InProcessPool(), runner_of(Pair()))
 
 
 def test_there_are_no_more_workers_than_clients() -> None:
     before = own_children()
     with ProcessPool(9) as pool:
-        pool.open(tiny_bench(Pair()), tiny_data())
+        pool.open(tiny_runner(Pair()), tiny_data())
         assert len(own_children() - before) == len(tiny_data()) == 3
-        pool.open(bench_of(Pair()), data_of())
+        pool.open(runner_of(Pair()), data_of())
         assert len(own_children() - before) == 6
 
 
@@ -81,7 +81,7 @@ def test_a_worker_that_is_stopped_is_replaced_and_its_task_run_again(
 ) -> None:
     before = own_children()
     with ProcessPool(2) as pool, caplog.at_level(logging.WARNING, "fedcap"):
-        outcome(pool, bench_of(Pair()))
+        outcome(pool, runner_of(Pair()))
         victim, other = own_children() - before
         os.kill(victim, signal.SIGSTOP)
         assert_same(outcome(pool, None), expected)
@@ -95,7 +95,7 @@ def test_a_worker_that_is_stopped_is_replaced_and_its_task_run_again(
 def test_a_worker_that_goes_on_in_time_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     before = own_children()
     with ProcessPool(1) as pool, caplog.at_level(logging.WARNING, "fedcap"):
-        pool.open(bench_of(Sleepy(0)), data_of())
+        pool.open(runner_of(Sleepy(0)), data_of())
         outcome(pool, None)
         (worker,) = own_children() - before
         os.kill(worker, signal.SIGSTOP)
@@ -109,9 +109,9 @@ def test_a_worker_that_goes_on_in_time_is_left_alone(caplog: pytest.LogCaptureFi
 def test_a_worker_that_is_merely_slow_is_never_replaced(caplog: pytest.LogCaptureFixture) -> None:
     before = own_children()
     with ProcessPool(2) as pool, caplog.at_level(logging.WARNING, "fedcap"):
-        pool.open(bench_of(Sleepy(2)), data_of())
+        pool.open(runner_of(Sleepy(2)), data_of())
         workers = own_children() - before
-        outcome(pool, None, JOBS[:2])
+        outcome(pool, None, TASKS[:2])
         assert own_children() - before == workers
     assert caplog.records == []
 
