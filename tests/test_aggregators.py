@@ -14,8 +14,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 from scipy.stats import trim_mean
 
-from fedcap import aggregators
-from fedcap import matrix as columns
+from fedcap import aggregators, matrix
 from fedcap.aggregators import Aggregator, base
 from fedcap.aggregators.dnc import outlier_scores
 from fedcap.aggregators.norm_clipping import clipping_factors
@@ -212,7 +211,7 @@ def test_wrappers_compose_by_name_and_by_table():
 @pytest.mark.parametrize("name", [name for name in ROBUST if name not in ("bucketing", "dnc")])
 def test_single_precision_gives_what_double_gives_over_many_blocks_of_columns(name: str):
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(20, 3 * columns.CACHED // 20 + 7, generator=generator, dtype=torch.float64)
+    rows = torch.randn(20, 3 * matrix.CACHED // 20 + 7, generator=generator, dtype=torch.float64)
     rows = (100 + rows).float()  # an offset that single-precision products would drown in
     rule = aggregators.make(name, **({"chunks": 7} if name == "gas" else {}))
     found = rule(rows, malicious=6)

@@ -13,10 +13,10 @@ import pytest
 
 from fedcap.runs import (
     Accuracy,
+    AttackStats,
     ClientAccuracy,
     ClientResult,
     Provenance,
-    Realised,
     Reason,
     Removal,
     Result,
@@ -75,7 +75,7 @@ FULL = record(
     refused={"b": "not finite"},
     bounded={"c": "claims 1000000 samples"},
     removed={"d": over(None)},
-    attack=Realised(2.0, 1.0, None),
+    attack=AttackStats(2.0, 1.0, None),
     diverged=["b"],
     notes=["krum takes 2 of 5 as malicious, not 3"],
 )

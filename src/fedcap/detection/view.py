@@ -21,7 +21,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedcap.matrix import FEW_ROWS, Rows, cosines, finite_rows, folded
+from fedcap.matrix import FEW_ROWS, Rows, cosines, finite_rows, sketch
 
 SHARED = 0.5
 """Rows at a smaller cosine have less in common than not, whatever their difference looks like."""
@@ -166,7 +166,7 @@ class Look:
 
     def _folded(self, rows: Rows, norms: Tensor) -> Tensor:
         """Return rows at length 1, long ones folded, in a way that depends on what everybody sent."""
-        return folded(rows, norms.to(self.updates.device), FOLDED, self._seed)
+        return sketch(rows, norms.to(self.updates.device), FOLDED, self._seed)
 
     def _some_columns(self) -> Tensor:
         """Return columns to compare, at most `SOME` of them, which depend on what everybody sent."""

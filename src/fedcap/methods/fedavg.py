@@ -73,11 +73,11 @@ def combine(rule: Aggregator, uploads: Uploads) -> tuple[Tensor | None, Sequence
     if not rows:
         return None, ()
     notes = []
-    if rule.takes(rows) < 0:
+    if rule.max_malicious(rows) < 0:
         notes.append(f"{rows} rows are too few for {type(rule).__name__}: {FALLBACK} used")
         rule = aggregators.make(FALLBACK)
-    told = min(assumed, rule.takes(rows))
-    withstood = rule.withstands(rows, told)
+    told = min(assumed, rule.max_malicious(rows))
+    withstood = rule.tolerates(rows, told)
     if isinstance(rule, Robust) and withstood < assumed:  # the mean promises nothing
         who = f"{type(rule).__name__}, told {told}, withstands {withstood}"
         notes.append(f"{assumed} malicious of {rows} rows assumed: {who}")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedcap.attacks import Attack, Foresight, ServerView, View
 from fedcap.rng import derive
-from fedcap.runs import Accuracy, ClientAccuracy, Realised, Seconds, Tallies, Tally, finite
+from fedcap.runs import Accuracy, AttackStats, ClassCounts, ClassCountsRecord, ClientAccuracy, Seconds, finite
 from fedcap.server.server import Closing, Offer, Server
 from fedcap.server.uploads import Upload
 from fedcap.state import Samples, Tensors
@@ -44,7 +44,7 @@ class Stopwatch:
         return Seconds(**self.parts, total=time.perf_counter() - self.began)
 
 
-def measure_attack(sent: Tensor, malicious: Tensor) -> Realised | None:
+def measure_attack(sent: Tensor, malicious: Tensor) -> AttackStats | None:
     """Return the malicious rows' length, and cosine with the mean of the others; none without others."""
     if bool(malicious.all()):
         return None
@@ -52,7 +52,7 @@ def measure_attack(sent: Tensor, malicious: Tensor) -> Realised | None:
     cosine = torch.nn.functional.cosine_similarity(rows, mean[None]).mean()
     length = torch.linalg.vector_norm(rows, dim=1).mean()
     benign = torch.linalg.vector_norm(mean)
-    return Realised(*finite([float(length), float(benign), float(cosine)]))
+    return AttackStats(*finite([float(length), float(benign), float(cosine)]))
 
 
 def measure_accuracy(found: Mapping[str, Performed], sizes: Mapping[str, int], shares: bool) -> Accuracy:
@@ -77,19 +77,19 @@ def measure_accuracy(found: Mapping[str, Performed], sizes: Mapping[str, int], s
     )
 
 
-def tally(found: Mapping[str, Performed], classes: Sequence[str], shares: bool) -> Tallies:
+def tally(found: Mapping[str, Performed], classes: Sequence[str], shares: bool) -> ClassCountsRecord:
     """Add up the clients' counts; whoever lacks one of the two models counts with the other."""
     shared = [done.shared_counts or done.personal_counts for done in found.values()]
     personal = [done.personal_counts or done.shared_counts for done in found.values()]
-    return Tallies(
+    return ClassCountsRecord(
         list(classes), _sum(shared, len(classes)) if shares else None, _sum(personal, len(classes))
     )
 
 
-def _sum(found: Sequence[Counts | None], classes: int) -> Tally:
+def _sum(found: Sequence[Counts | None], classes: int) -> ClassCounts:
     counts = [each for each in found if each is not None]
     none = (0,) * classes
-    return Tally(
+    return ClassCounts(
         [sum(column) for column in zip(none, *(each.actual for each in counts), strict=True)],
         [sum(column) for column in zip(none, *(each.predicted for each in counts), strict=True)],
         [sum(column) for column in zip(none, *(each.correct for each in counts), strict=True)],
@@ -130,7 +130,7 @@ class Adversary:
         request: bool = False,
         uploads: Callable[[Tensor], Sequence[Upload]] | None = None,
         root: Tensor | None = None,
-    ) -> tuple[Tensor, Realised | None]:
+    ) -> tuple[Tensor, AttackStats | None]:
         """Return the rows as sent, N×D, and measures of them; client n was sent `models[rows[n]]`.
 
         With `uploads`, from rows, N×D, to what the server gets, the attack may try rows on the server, whose

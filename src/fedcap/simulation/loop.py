@@ -22,7 +22,7 @@ from torch import Tensor
 from fedcap import models
 from fedcap.data import FederatedData
 from fedcap.rng import derived_seed
-from fedcap.runs import Mixing, Realised, Result, RoundRecord, finite, mass_removal, recorded, summarise
+from fedcap.runs import AttackStats, Mixing, Result, RoundRecord, finite, mass_removal, recorded, summarise
 from fedcap.server.server import Offer, Opening, Server, Serving
 from fedcap.server.uploads import Upload
 from fedcap.simulation.adversary import Adversary, Stopwatch, measure_accuracy, tally
@@ -319,7 +319,7 @@ class Simulation:
         performed: dict[str, Performed],
         root: Tensor | None,
         watch: Stopwatch,
-    ) -> tuple[Tensor, Realised | None]:
+    ) -> tuple[Tensor, AttackStats | None]:
         """Return the rows as sent, and what the attack came to."""
         with watch.on("attack"):
             return self.adversary.strike(
