@@ -1,4 +1,4 @@
-"""Errors that are shown to the user, and helpers for the words of messages: suggestions, plurals, durations."""
+"""Errors that are shown to the user, and helpers for messages: suggestions, plurals, durations."""
 
 from __future__ import annotations
 

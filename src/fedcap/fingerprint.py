@@ -35,7 +35,11 @@ _MOVED = (
     ),
     ("attacks.perturbation", "attacks.base", "PerturbationAttack Geometry"),
     ("attacks.wrapper", "attacks.base", "AttackWrapper"),
-    ("data.partitions.piles", "data.partitions.base", "Piles>ClassPools shuffled capped spread samples_each"),
+    (
+        "data.partitions.piles",
+        "data.partitions.base",
+        "Piles>ClassPools shuffled capped spread>even_counts samples_each",
+    ),
     ("detection.look", "detection.view", "Look"),
     ("detection.spread", "matrix", "deviations shortest_majority weighted_median evidence"),
     (

@@ -53,7 +53,7 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _parse_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Return the value of a TOML literal; return other text unchanged."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -69,7 +69,7 @@ def parse_word(text: str) -> dict[str, Any]:
     table: dict[str, Any] = {"name": found[1]}
     for part in split(found[2]):
         if option := _OPTION.fullmatch(part):
-            table[option[1]] = _parse_value(option[2])
+            table[option[1]] = parse_value(option[2])
         elif _INNER.fullmatch(part) and "rule" not in table:
             table["rule"] = part
         else:

@@ -1,7 +1,7 @@
 """EMNIST ByClass (Cohen et al., 2017): 814,255 handwritten characters of 28×28 in 62 classes.
 
-Read from the official idx files, gzipped or not, which store every image transposed. Digits, capital and
-small letters are the three groups of FedCAP's partition.
+The official idx files, gzipped or not, store every image transposed. Digits, capital letters and small
+letters are the three groups of FedCAP's partition.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Emnist(Source):
     samples: Amount = 300
 
     def files(self) -> list[Path]:
-        """Return the image file and the label file of each part that is here with both."""
+        """Return the image file and the label file of each part that has both files."""
         pairs = [[_present(name) for name in _names(part)] for part in PARTS]
         return [path for pair in pairs if all(pair) for path in pair if path is not None]
 
@@ -73,7 +73,7 @@ class Emnist(Source):
         return cached("emnist", {"files": hashes(files)}, lambda: _decode(files))
 
     def install(self, folder: Path, progress: Progress) -> None:
-        """Fetch the official archive and keep the four files of ByClass."""
+        """Fetch the official archive and unpack the four files of ByClass."""
         wanted = [f"{name}.gz" for part in PARTS for name in _names(part)]
         fetch_archive("emnist", ARCHIVE, folder / "emnist", wanted, progress)
 

@@ -1,6 +1,6 @@
 """The user's own arrays from a NumPy file: inputs `x` and labels `y`.
 
-Optional are `client` (the owner of each sample) and `test` (whether each is for testing only).
+Optional arrays are `client` (the owner of each sample) and `test` (whether each sample is for testing only).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Npz(Own):
     """The file."""
 
     def has_owners(self) -> bool:
-        """Whether the file has a column of clients."""
+        """Return whether the file has an array of owners."""
         return "client" in _names(Path(self.path))
 
     @property
@@ -37,7 +37,7 @@ class Npz(Own):
         return Path(self.path).stem
 
     def files(self) -> list[Path]:
-        """Return the one file; raise an error if it cannot be read."""
+        """Return the file; raise an `InputError` if it cannot be read."""
         _names(Path(self.path))
         return [Path(self.path)]
 
@@ -62,7 +62,7 @@ def _names(path: Path) -> list[str]:
 
 
 def read_npz(path: Path) -> Dataset:
-    """Return the data set in a file of arrays; nothing in the file is unpickled."""
+    """Return the data set of a file of arrays. Nothing in the file is unpickled."""
     names = _names(path)
     for name in ("x", "y"):
         if name not in names:

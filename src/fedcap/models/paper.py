@@ -1,6 +1,6 @@
-"""The paper's three networks: two convolutions without padding, each max-pooled, and two linear layers.
+"""The paper's three networks: two convolutions without padding, each with max-pooling, and two linear layers.
 
-Max-pooling before the ReLU gives the same result as after it, in less time: a ReLU is monotonic.
+Max-pooling before the ReLU gives the same result as after it, because a ReLU is monotonic, and is faster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fedcap.models.base import Architecture, check_image, registry
 
 
 class PaperCNN(Architecture):
-    """Convolutions of `kernel` with `filters`, pools of `pool`, and a hidden layer of `hidden`."""
+    """A network of this form with the sizes `kernel`, `pool`, `filters` and `hidden`."""
 
     name: ClassVar[str]
     kernel: ClassVar[tuple[int, int]]
@@ -43,12 +43,12 @@ class PaperCNN(Architecture):
 
 
 def _features(side: int, kernel: int, pool: int) -> int:
-    """How long a side is after both convolutions and pools."""
+    """Return the length of a side after both convolutions and pools."""
     return ((side - kernel + 1) // pool - kernel + 1) // pool
 
 
 def _smallest(kernel: int, pool: int) -> int:
-    """The shortest side of which one feature is left after both convolutions and pools."""
+    """Return the shortest side with one feature left after both convolutions and pools."""
     return (pool + kernel - 1) * pool + kernel - 1
 
 

@@ -345,7 +345,7 @@ class Setup(BaseModel):
         dataset = self.source.load()
         for note in dataset.notes:
             _tell(note)
-        return data.deal(
+        return data.federate_source(
             self.source, dataset, self.seed, root=self.trainer.root_samples, holdout=self.holdout
         )
 

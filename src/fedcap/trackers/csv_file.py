@@ -1,6 +1,6 @@
-"""CSV: `rounds.csv` in the run's directory, a line per round, for spreadsheets and pandas.
+"""CSV: `rounds.csv` in the run's directory, with a line per round, for spreadsheets and pandas.
 
-A line is added as soon as the round is over. A resumed run writes the lines of its earlier rounds anew.
+A line is added after each round. A resumed run writes the lines of its earlier rounds again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Csv(Tracker):
     """A line per round in rounds.csv: accuracies, who was removed, limits, seconds, bytes."""
 
     clients: bool = False
-    """Whether each client's accuracies and scores have columns too."""
+    """Whether each client's accuracies and scores have columns as well."""
     _path: Path = field(default=Path(FILE), init=False)
     _rows: list[Row] = field(default_factory=list, init=False)
     _columns: dict[str, None] = field(default_factory=dict, init=False)
@@ -39,7 +39,7 @@ class Csv(Tracker):
             write_csv(self._rows, self._path)
 
     def log(self, record: RoundRecord) -> None:
-        """Add the round's line; if it has a column that no line had before, write all lines anew."""
+        """Add the round's line; if it has a new column, write all lines again."""
         row, known = self._row(record), len(self._columns)
         self._rows.append(row)
         self._columns |= dict.fromkeys(row)
