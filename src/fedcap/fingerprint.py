@@ -116,14 +116,14 @@ def written(name: str, thing: Any) -> dict[str, Any]:
 
     If the name is a label, the table has the options that are plain, and the fingerprint of the object.
     """
-    found = options_of(thing)
+    found = _options_of(thing)
     if is_label(name):
         found = {key: value for key, value in found.items() if is_plain(value)}
         found["hash"] = fingerprint(thing)
     return {"name": name, **found}
 
 
-def options_of(thing: Any) -> dict[str, Any]:
+def _options_of(thing: Any) -> dict[str, Any]:
     """Return an object's options: the values of its method `settings`, if it has one, else its fields."""
     if callable(getattr(thing, "settings", None)):
         options = thing.settings()

@@ -20,8 +20,8 @@ from fedcap.data.own import Own, from_arrays
 from fedcap.data.tables import Column, Columns, Roles
 from fedcap.errors import InputError
 
-WHAT = "dataset"
-NOT_KEPT = ("data", "x", "y", "client", "test")
+_WHAT = "dataset"
+_NOT_KEPT = ("data", "x", "y", "client", "test")
 """The options that are data; a run's directory has their digest instead."""
 
 
@@ -58,14 +58,14 @@ class Arrays(Own):
         client, test = (
             str(value) if isinstance(value, str | int) else None for value in (self.client, self.test)
         )
-        return Roles.assign(WHAT, tables.column_names(self.data), self.label, client, test, self.ignore)
+        return Roles.assign(_WHAT, tables.column_names(self.data), self.label, client, test, self.ignore)
 
     @cached_property
     def _dataset(self) -> Dataset:
         if self.x is not None or self.y is not None:
             if self.x is None or self.y is None or self.data is not None:
                 raise InputError('dataset must have both "x" and "y", or "data" and neither')
-            return from_arrays(WHAT, self.x, self.y, self.client, self.test)
+            return from_arrays(_WHAT, self.x, self.y, self.client, self.test)
         if tables.is_frame(self.data):
             given = {"client": self.client, "test": self.test}
             separate = {
@@ -73,13 +73,13 @@ class Arrays(Own):
                 for key, value in given.items()
                 if value is not None and not isinstance(value, str | int)
             }
-            return from_arrays(WHAT, **{**tables.arrays(WHAT, self.data, self._roles()), **separate})
+            return from_arrays(_WHAT, **{**tables.arrays(_WHAT, self.data, self._roles()), **separate})
         if self.label is not None or self.ignore:
             raise InputError(
                 "dataset.label and dataset.ignore name columns, and the data is not a data frame"
             )
         x, y = self.data if isinstance(self.data, tuple | list) and len(self.data) == 2 else _pairs(self.data)
-        return from_arrays(WHAT, x, y, self.client, self.test)
+        return from_arrays(_WHAT, x, y, self.client, self.test)
 
     def load(self) -> Dataset:
         """Return the samples."""
@@ -96,7 +96,9 @@ class Arrays(Own):
 
     def settings(self) -> dict[str, Any]:
         """Return the options, with the digest of the data in place of the data."""
-        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in NOT_KEPT}
+        kept = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_KEPT
+        }
         return {**kept, "hash": self.hash if self._is_absent else self.load().digest()}
 
     def fingerprint(self) -> str:

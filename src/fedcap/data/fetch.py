@@ -23,9 +23,9 @@ from fedcap.errors import InputError
 from fedcap.files import aside
 
 ATTEMPTS = 3
-TIMEOUT = (10, 60)
+_TIMEOUT = (10, 60)
 """Seconds to wait for a connection, and for the next bytes."""
-CHUNK = 1 << 18
+_CHUNK = 1 << 18
 Check = Callable[[str, Path], None]
 """A check of a file, given its name and temporary path before it is renamed; it raises an error."""
 
@@ -126,7 +126,7 @@ class _Resuming:
 
         have = self._size()
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
-        with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+        with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
             if response.status_code == 416:  # the download is complete
                 return
             response.raise_for_status()
@@ -136,7 +136,7 @@ class _Resuming:
             total = have + length if length else 0
             with open(self._part, "ab" if have else "wb") as file:
                 try:
-                    for chunk in response.raw.stream(CHUNK, decode_content=False):
+                    for chunk in response.raw.stream(_CHUNK, decode_content=False):
                         file.write(chunk)
                         have += len(chunk)
                         self._progress(url.rpartition("/")[2], have, total)

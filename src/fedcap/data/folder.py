@@ -19,14 +19,14 @@ from fedcap.data.files import content_hash, file_stamp, unusable
 from fedcap.data.own import Own, from_arrays
 from fedcap.errors import InputError
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
-SPLIT = {
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
+_SPLIT = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
 """The names of the folders of a split, in any case."""
-FORMS = "class/image.png, client/class/image.png, or train/class/image.png and test/class/image.png"
+_FORMS = "class/image.png, client/class/image.png, or train/class/image.png and test/class/image.png"
 
 
 @registry.register("folder")
@@ -54,7 +54,7 @@ class Folder(Own):
         found = sorted(
             path
             for path in folder.rglob("*")
-            if path.suffix.lower() in SUFFIXES
+            if path.suffix.lower() in _SUFFIXES
             and not any(part.startswith(".") for part in path.relative_to(folder).parts)
         )
         _layout(folder, found)
@@ -91,14 +91,14 @@ def _layout(folder: Path, files: Sequence[Path]) -> _Layout:
     places = [path.relative_to(folder).parts for path in files]
     depths = Counter(map(len, places))
     if not files:
-        raise InputError(f"{folder} must hold images by class, as {FORMS}; it has no images")
+        raise InputError(f"{folder} must hold images by class, as {_FORMS}; it has no images")
     if len(depths) > 1 or not depths.keys() <= {2, 3}:
         usual = max(depths.keys() & {2, 3}, key=depths.__getitem__, default=0)
         odd = next(path for path, parts in zip(files, places, strict=True) if len(parts) != usual)
         raise InputError(
-            f"{folder} must hold images by class, as {FORMS}; its images are elsewhere, such as {odd}"
+            f"{folder} must hold images by class, as {_FORMS}; its images are elsewhere, such as {odd}"
         )
-    parts = {top: SPLIT.get(top.lower()) for top in sorted({place[0] for place in places})}
+    parts = {top: _SPLIT.get(top.lower()) for top in sorted({place[0] for place in places})}
     is_split = len(parts) > 1 and len({*parts.values(), None}) == len(parts) + 1 and "train" in parts.values()
     if not is_split:
         return _Layout(by_client=depths.keys() == {3})

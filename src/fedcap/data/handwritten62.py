@@ -20,7 +20,7 @@ from fedcap.data.files import find, install_folder, missing, unusable
 from fedcap.data.npz import read_npz
 from fedcap.errors import InputError
 
-FILE = "handwritten62.npz"
+_FILE = "handwritten62.npz"
 
 
 @registry.register("handwritten62")
@@ -37,11 +37,11 @@ class Handwritten62(Emnist):
 
     def files(self) -> list[Path]:
         """Return the one file."""
-        return find([FILE], ("",))
+        return find([_FILE], ("",))
 
     def absent(self) -> InputError:
         """Return the error for the missing file."""
-        return missing("handwritten62", FILE, fetch=False)
+        return missing("handwritten62", _FILE, fetch=False)
 
     def load(self) -> Dataset:
         """Return all characters as 1×28×28 bytes."""
@@ -50,7 +50,7 @@ class Handwritten62(Emnist):
 
     def install(self, folder: Path, progress: Progress) -> None:
         """Raise an `InputError`: there is no official source."""
-        raise InputError(f"handwritten62 has no official source: put {FILE} into {install_folder()}")
+        raise InputError(f"handwritten62 has no official source: put {_FILE} into {install_folder()}")
 
 
 def _decode(path: Path) -> Dataset:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedcap.errors import InputError
 
-BLANK = ("", "nan", "NaN")
+_BLANK = ("", "nan", "NaN")
 """Texts that stand for a missing label or owner. "NA" and "None" may be names."""
-FLAGS = {"0": False, "1": True, "false": False, "true": True, "train": False, "test": True}
+_FLAGS = {"0": False, "1": True, "false": False, "true": True, "train": False, "test": True}
 """The forms of a test flag, in any case."""
 
 
@@ -66,10 +66,10 @@ def flags(what: str, name: str, values: np.ndarray) -> Tensor:
     if values.dtype.kind in "biuf" and np.isin(values, (0, 1)).all():
         return torch.from_numpy(values.astype(bool))
     words = [_word(value) for value in values.tolist()]
-    wrong = next((word for word in words if word not in FLAGS), None)
+    wrong = next((word for word in words if word not in _FLAGS), None)
     if wrong is not None:
         raise InputError(f"{what}: {name} must be true or false for each sample, and one is {wrong!r}")
-    return torch.tensor([FLAGS[word] for word in words])
+    return torch.tensor([_FLAGS[word] for word in words])
 
 
 def _word(value: Any) -> str:
@@ -81,7 +81,7 @@ def missing(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
         return np.flatnonzero(np.isnan(values))
     if values.dtype.kind == "U":
-        return np.flatnonzero(np.isin(np.char.strip(values), BLANK))
+        return np.flatnonzero(np.isin(np.char.strip(values), _BLANK))
     if values.dtype.kind == "O":
         return np.flatnonzero([_is_missing(value) for value in values.tolist()])
     return np.empty(0, dtype=int)
@@ -89,7 +89,7 @@ def missing(values: np.ndarray) -> np.ndarray:
 
 def _is_missing(value: Any) -> bool:
     if value is None or isinstance(value, str):
-        return value is None or value.strip() in BLANK
+        return value is None or value.strip() in _BLANK
     try:
         return bool(value != value)
     except (TypeError, ValueError):  # pandas' NA, compared with itself, is neither true nor false

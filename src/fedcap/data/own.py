@@ -25,10 +25,10 @@ from fedcap.data.tables import is_frame, matrix
 from fedcap.errors import InputError
 from fedcap.state import Samples
 
-CHANNELS = (1, 3, 4)
-READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}
+_CHANNELS = (1, 3, 4)
+_READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}
 """The source that reads a file, by its suffix in small letters."""
-NEEDED = "give a .csv file, an .npz file with x and y, or a folder of images by class"
+_NEEDED = "give a .csv file, an .npz file with x and y, or a folder of images by class"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def table(value: Any) -> Any:
         if "name" not in value and ("data" in value or "x" in value):
             return {"name": "arrays", **value}
         reader = value.get("name", "folder")
-        if "path" in value and reader in ("folder", *READERS.values()):
+        if "path" in value and reader in ("folder", *_READERS.values()):
             return {**value, **_path_table(str(value["path"]), reader)}
         if isinstance(value.get("name"), str):
             return {**value, **_path_table(value["name"])}
@@ -98,7 +98,7 @@ def _path_table(name: str, reader: str | None = None) -> dict[str, str]:
     With `reader`, the name of a source, the text is a path; `csv` reads files with any suffix.
     """
     path = Path(name).expanduser()
-    known = READERS.get(path.suffix.lower())
+    known = _READERS.get(path.suffix.lower())
     looks_like_path = known or reader or "/" in name or name.startswith((".", "~"))
     if not reader and (name in registry.names() or not (looks_like_path or path.exists())):
         return {"name": name}
@@ -106,7 +106,7 @@ def _path_table(name: str, reader: str | None = None) -> dict[str, str]:
         return {"name": "folder", "path": str(path.resolve())}
     if known or (path.exists() and reader == "csv"):
         return {"name": known or "csv", "path": str(path.resolve())}
-    raise InputError(f"{name} {'is not a data set' if path.exists() else 'does not exist'}: {NEEDED}")
+    raise InputError(f"{name} {'is not a data set' if path.exists() else 'does not exist'}: {_NEEDED}")
 
 
 def from_arrays(
@@ -145,7 +145,7 @@ def as_inputs(what: str, x: np.ndarray) -> Tensor:
     if x.dtype == np.uint8:
         if x.ndim == 3:
             x = x[:, None]
-        elif x.ndim == 4 and x.shape[-1] in CHANNELS and x.shape[1] not in CHANNELS:
+        elif x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
             x = np.moveaxis(x, -1, 1)
         return torch.from_numpy(np.ascontiguousarray(x))
     if x.dtype.kind not in "fiub":

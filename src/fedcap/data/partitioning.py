@@ -22,7 +22,7 @@ from fedcap.errors import InputError
 from fedcap.registry import as_table
 from fedcap.rng import derive
 
-CLIENTS = 20
+_CLIENTS = 20
 """The number of clients if neither the user nor the data gives one."""
 
 
@@ -65,7 +65,7 @@ def federate(
     data of users who recorded their own, it is taken from the clients' training parts.
     """
     if clients is None:
-        clients = len(dataset.owner_names) or CLIENTS
+        clients = len(dataset.owner_names) or _CLIENTS
     partition = partition.bind(dataset.owners)
     shares = partition(dataset.samples.y, clients, samples, derive(seed, "partition"))
     names = _distinct(partition.client_names(shares, dataset.owner_names))

@@ -20,11 +20,11 @@ from pydantic import BeforeValidator
 from fedcap.data.labels import gaps_error, missing
 from fedcap.errors import InputError
 
-LABELS = ("label", "target", "y", "class")
+_LABELS = ("label", "target", "y", "class")
 """The default names of the column of labels, in any case."""
-GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
+_GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 """Texts that stand for a missing number, in small letters."""
-SHOWN = 8
+_SHOWN = 8
 """The number of names that an error message lists."""
 
 Place = Callable[[int], str]
@@ -66,26 +66,26 @@ class Roles:
     ) -> Roles:
         """Return the column of each role: the given one, or the one with a default name.
 
-        The default names are "client", "test" and `LABELS`; of `LABELS` the table must have only one.
+        The default names are "client", "test" and `_LABELS`; of `_LABELS` the table must have only one.
         """
-        refuse_twins(what, columns)
+        _refuse_twins(what, columns)
         named = [name for name in (label, client, test) if name is not None]
         for name in (*named, *ignore):
             if name not in columns:
                 close = difflib.get_close_matches(name, columns, n=1)
                 hint = f"did you mean {close[0]!r}? " if close else ""
-                raise InputError(f"{what} has no column {name!r}: {hint}{listed(columns)}")
+                raise InputError(f"{what} has no column {name!r}: {hint}{_listed(columns)}")
         for name, count in Counter([*named, *dict.fromkeys(ignore)]).items():
             if count > 1:
                 raise InputError(f"{what}: column {name!r} is given for two roles")
         free = [name for name in columns if name not in named and name not in ignore]
         client = client or _only(free, ("client",))
         test = test or _only(free, ("test",))
-        label = label or _only(free, LABELS)
+        label = label or _only(free, _LABELS)
         if label is None:
             raise InputError(
                 f"{what}: name the column of labels as dataset.label (--set dataset.label=NAME);"
-                f" {listed(columns)}"
+                f" {_listed(columns)}"
             )
         features = tuple(name for name in free if name not in (label, client, test))
         if not features:
@@ -99,18 +99,18 @@ def _only(names: Sequence[str], known: Sequence[str]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def refuse_twins(what: str, columns: Sequence[str]) -> None:
+def _refuse_twins(what: str, columns: Sequence[str]) -> None:
     """Raise an `InputError` if two columns have the same name."""
     for name, count in Counter(columns).items():
         if count > 1:
             raise InputError(f"{what}: two columns are called {name!r}: rename one of them")
 
 
-def listed(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     """Return the names of a table's columns, or some of them, for an error message."""
-    if len(names) <= SHOWN:
+    if len(names) <= _SHOWN:
         return f"columns: {', '.join(names)}"
-    half = SHOWN // 2
+    half = _SHOWN // 2
     return f"{len(names)} columns: {', '.join(names[:half])}, …, {', '.join(names[-half:])}"
 
 
@@ -120,7 +120,7 @@ def number(cell: Any) -> float | None:
         return float(cell)
     except (ValueError, TypeError):
         text = "" if cell is None else str(cell).strip().lower()
-        return float("nan") if text in GAPS or text == "<na>" else None
+        return float("nan") if text in _GAPS or text == "<na>" else None
 
 
 def refuse_text(what: str, wrong: Mapping[str, tuple[Any, int]], place: Place) -> None:
@@ -129,7 +129,7 @@ def refuse_text(what: str, wrong: Mapping[str, tuple[Any, int]], place: Place) -
         return
     cell, row = next(iter(wrong.values()))
     shown = text if len(text := str(cell)) <= 24 else f"{text[:23]}…"
-    names = list(wrong)[:SHOWN]
+    names = list(wrong)[:_SHOWN]
     raise InputError(
         f"{what}: column{'s' * (len(wrong) > 1)} {', '.join(map(repr, names))} must hold numbers"
         f" ({shown!r} in {place(row)}): turn text into numbers, name a column as dataset.label or"
@@ -162,7 +162,7 @@ def column_names(frame: Any) -> list[str]:
 
 def matrix(what: str, frame: Any) -> np.ndarray:
     """Return a data frame of features as a matrix of numbers, n×F."""
-    refuse_twins(what, column_names(frame))
+    _refuse_twins(what, column_names(frame))
     return _features(what, _columns(frame, column_names(frame)))
 
 

@@ -40,7 +40,7 @@ _RECORD = re.compile(
     + rb"(?![\w.])"
 )
 
-FOLDER, FILE = "WISDM_ar_v1.1", "WISDM_ar_v1.1_raw.txt"
+FOLDER, _FILE = "WISDM_ar_v1.1", "WISDM_ar_v1.1_raw.txt"
 ARCHIVE = Download("https://www.cis.fordham.edu/wisdm/includes/datasets/latest/WISDM_ar_latest.tar.gz")
 
 
@@ -64,11 +64,11 @@ class Wisdm(Source):
 
     def files(self) -> list[Path]:
         """Return the file."""
-        return find([FILE], (FOLDER, ""))
+        return find([_FILE], (FOLDER, ""))
 
     def absent(self) -> InputError:
         """Return the error for the missing file."""
-        return missing("wisdm", f"{FOLDER}/{FILE}")
+        return missing("wisdm", f"{FOLDER}/{_FILE}")
 
     def load(self) -> Dataset:
         """Return all windows as 3×1×200, in m/s²; a person's name is their number in the data."""
@@ -82,11 +82,11 @@ class Wisdm(Source):
 
     def install(self, folder: Path, progress: Progress) -> None:
         """Fetch the official archive. It has no published checksum, so the file is read as a check."""
-        fetch_archive("wisdm", ARCHIVE, folder / FOLDER, [FILE, "readme.txt"], progress, check=_check)
+        fetch_archive("wisdm", ARCHIVE, folder / FOLDER, [_FILE, "readme.txt"], progress, check=_check)
 
 
 def _check(name: str, path: Path) -> None:
-    if name == FILE:
+    if name == _FILE:
         try:
             _read_readings(path)
         except InputError:

@@ -13,7 +13,7 @@ from torch import nn
 from fedcap.models.base import Architecture, check_image, registry
 
 
-class PaperCNN(Architecture):
+class _PaperCNN(Architecture):
     """A network of this form with the sizes `kernel`, `pool`, `filters` and `hidden`."""
 
     name: ClassVar[str]
@@ -54,7 +54,7 @@ def _smallest(kernel: int, pool: int) -> int:
 
 @registry.register("cnn-cifar10")
 @dataclass(frozen=True)
-class Cifar10CNN(PaperCNN):
+class Cifar10CNN(_PaperCNN):
     """Two 5×5 convolutions (32, 64), two linear layers (64): 156,810 weights for CIFAR-10."""
 
     name: ClassVar[str] = "cnn-cifar10"
@@ -66,7 +66,7 @@ class Cifar10CNN(PaperCNN):
 
 @registry.register("cnn-emnist")
 @dataclass(frozen=True)
-class EmnistCNN(PaperCNN):
+class EmnistCNN(_PaperCNN):
     """Two 5×5 convolutions (16, 32), two linear layers (128): 86,910 weights for EMNIST."""
 
     name: ClassVar[str] = "cnn-emnist"
@@ -78,7 +78,7 @@ class EmnistCNN(PaperCNN):
 
 @registry.register("cnn-wisdm")
 @dataclass(frozen=True)
-class WisdmCNN(PaperCNN):
+class WisdmCNN(_PaperCNN):
     """Two 1×5 convolutions (32, 64), two linear layers (64): 203,782 weights for WISDM."""
 
     name: ClassVar[str] = "cnn-wisdm"

@@ -15,11 +15,10 @@ from fedcap.runs.directory import (
     RunDirectory,
     checked_provenance,
     checked_result,
-    checksum,
 )
 from fedcap.runs.findings import absent_attack, always_refused, mass_removal, refusals
 from fedcap.runs.mixing import MIXING, Mixing
-from fedcap.runs.outcome import ClientOutcome, Curve, Norms, Outcome, percentile, settings_key
+from fedcap.runs.outcome import Curve, Norms, Outcome, percentile, settings_key
 from fedcap.runs.provenance import Provenance, Shorter
 from fedcap.runs.result import ClientResult, Measures, Metrics, Removal, Result, removals, summarise
 from fedcap.runs.rounds import (
@@ -28,7 +27,6 @@ from fedcap.runs.rounds import (
     ClassCounts,
     ClassCountsRecord,
     ClientAccuracy,
-    Reading,
     Reason,
     RoundRecord,
     Seconds,
@@ -61,7 +59,6 @@ __all__ = [
     "ClassCounts",
     "ClassCountsRecord",
     "ClientAccuracy",
-    "ClientOutcome",
     "ClientResult",
     "Curve",
     "Measures",
@@ -72,7 +69,6 @@ __all__ = [
     "Norms",
     "Outcome",
     "Provenance",
-    "Reading",
     "Reason",
     "Removal",
     "Result",
@@ -86,7 +82,6 @@ __all__ = [
     "always_refused",
     "checked_provenance",
     "checked_result",
-    "checksum",
     "digest",
     "finite",
     "flattened",

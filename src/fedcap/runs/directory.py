@@ -1,5 +1,4 @@
-"""The directory of a run: config.toml, provenance.json, rounds.jsonl, mixing.bin, a checkpoint and
-result.json.
+"""The directory of a run: the files of its settings, provenance, rounds, checkpoint and result.
 
 rounds.jsonl grows by a line per round, and mixing.bin by a frame, which is written before the line. Each line
 ends with a checksum of itself and of the lines before it, which detects damage and changes by hand; it does

@@ -11,7 +11,7 @@ from statistics import median
 
 from fedcap.runs.rounds import RoundRecord
 
-ADVICE = (
+_ADVICE = (
     "scale the data (dataset.standardise=true for your own), raise the detector's limit"
     " (FedCAP: method.t_norm), or train in fewer or smaller steps (training.epochs, training.lr)"
 )
@@ -71,7 +71,7 @@ def mass_removal(record: RoundRecord) -> str | None:
         return None
     who = f"{removed} of {participants} participants"
     return (
-        f"{who} were removed at once in round {record.round} ({_describe_score(record)}): if they are honest, {ADVICE}"
+        f"{who} were removed at once in round {record.round} ({_describe_score(record)}): if they are honest, {_ADVICE}"
     )
 
 
@@ -83,7 +83,7 @@ def all_removed(history: Sequence[RoundRecord], clients: Sequence[str]) -> str |
     last = max(when.values())
     record = next(record for record in history if record.round == last)
     in_round = f"in round {last}" if set(when.values()) == {last} else f"by round {last}"
-    return f"all {len(clients)} clients were removed {in_round} ({_describe_score(record)}): {ADVICE}"
+    return f"all {len(clients)} clients were removed {in_round} ({_describe_score(record)}): {_ADVICE}"
 
 
 def _describe_score(record: RoundRecord) -> str:

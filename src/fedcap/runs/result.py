@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from fedcap.runs.run import Run
 
-GOAL = 80.0
+_GOAL = 80.0
 """The accuracy, in percent, of the paper's R2Acc: the number of rounds until it is reached."""
 
 
@@ -157,7 +157,7 @@ def summarise(
         fpr=_percent(len(wrongly_removed), count - len(attackers)) if detects else None,
         fnr=_percent(len(missed), len(attackers)) if detects else None,
         rounds_to_removal=sum(removed[client].round for client in caught) / len(caught) if caught else None,
-        rounds_to_80=next((r.round for r in history if r.accuracy and r.accuracy.best >= GOAL), None),
+        rounds_to_80=next((r.round for r in history if r.accuracy and r.accuracy.best >= _GOAL), None),
         rounds=len(history),
         diverged=has_diverged(history),
         seconds=math.fsum(record.seconds.total for record in history),

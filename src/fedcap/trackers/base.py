@@ -20,7 +20,7 @@ from fedcap.errors import InputError
 from fedcap.registry import Registry
 from fedcap.runs import Result, RoundRecord
 
-LOG = logging.getLogger("fedcap")
+_LOG = logging.getLogger("fedcap")
 _LONGEST_ERROR = 300
 """The largest number of letters of an error in a warning."""
 
@@ -124,7 +124,7 @@ class Tracking:
 def _warn(tracker: Tracker, error: Exception) -> None:
     name = next((n for n in registry.names() if registry.get(n) is type(tracker)), type(tracker).__name__)
     why = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_ERROR]
-    LOG.warning("tracker %s failed, the run continues without it: %s", name, why)
+    _LOG.warning("tracker %s failed, the run continues without it: %s", name, why)
 
 
 def needs(library: str, extra: str) -> None:

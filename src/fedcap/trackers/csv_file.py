@@ -15,7 +15,7 @@ from fedcap.files import Row, columns_of, write_csv
 from fedcap.runs import RoundRecord
 from fedcap.trackers.base import Tracked, Tracker, figures, registry
 
-FILE = "rounds.csv"
+_FILE = "rounds.csv"
 
 
 @registry.register("csv")
@@ -25,13 +25,13 @@ class Csv(Tracker):
 
     clients: bool = False
     """Whether each client's accuracies and scores have columns as well."""
-    _path: Path = field(default=Path(FILE), init=False)
+    _path: Path = field(default=Path(_FILE), init=False)
     _rows: list[Row] = field(default_factory=list, init=False)
     _columns: dict[str, None] = field(default_factory=dict, init=False)
 
     def start(self, run: Tracked) -> None:
         """Write the lines of the rounds that were played before."""
-        self._path = run.folder("csv") / FILE
+        self._path = run.folder("csv") / _FILE
         self._rows = [self._row(record) for record in run.history]
         self._columns = dict.fromkeys(columns_of(self._rows))
         self._path.unlink(missing_ok=True)

@@ -20,14 +20,14 @@ from fedcap.files import write_aside
 from fedcap.runs import FREE_TO_CHANGE, Result, RoundRecord, flattened
 from fedcap.trackers.base import Tracked, Tracker, figures, needs, registry
 
-FILE = "mlflow.json"
-ALWAYS = "seconds/total"
+_FILE = "mlflow.json"
+_ALWAYS = "seconds/total"
 """A metric that every round has."""
-BATCH = 1000
+_BATCH = 1000
 """The largest number of metrics in one call of MLflow."""
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 """Default limits for a server that does not answer; those of MLflow would delay a round by minutes."""
-RESULTS = ("tacc", "tacc_shared", "tacc_personal", "tacc_worst_client", "dacc", "fpr", "fnr")
+_RESULTS = ("tacc", "tacc_shared", "tacc_personal", "tacc_worst_client", "dacc", "fpr", "fnr")
 
 
 @registry.register("mlflow")
@@ -50,15 +50,15 @@ class MLflow(Tracker):
 
     def start(self, run: Tracked) -> None:
         """Continue the MLflow run of this run, or create one, and add the rounds that it lacks."""
-        for name, value in PATIENCE.items():
+        for name, value in _PATIENCE.items():
             os.environ.setdefault(name, value)
         import mlflow
 
         self._client = mlflow.MlflowClient(tracking_uri=self.store or None)
-        where = None if run.directory is None else run.directory / FILE
+        where = None if run.directory is None else run.directory / _FILE
         self._run = self._existing(where) or self._create(run, where)
         self._client.set_tag(self._run, "rounds", run.settings.get("rounds"))
-        self._known = {point.step for point in self._client.get_metric_history(self._run, ALWAYS)}
+        self._known = {point.step for point in self._client.get_metric_history(self._run, _ALWAYS)}
         for record in run.history:
             self.log(record)
 
@@ -94,7 +94,7 @@ class MLflow(Tracker):
     def end(self, result: Result | None) -> None:
         """Write the result, and how the run ended."""
         if result is not None:
-            found = {f"result/{name}": getattr(result, name) for name in RESULTS}
+            found = {f"result/{name}": getattr(result, name) for name in _RESULTS}
             self._write({name: value for name, value in found.items() if value is not None}, result.rounds)
         self._client.set_terminated(self._run, "KILLED" if result is None else "FINISHED")
 
@@ -103,9 +103,9 @@ class MLflow(Tracker):
 
         now = int(1000 * time.time())
         metrics = [Metric(_key(name), value, now, step) for name, value in found.items()]
-        metrics.sort(key=lambda metric: metric.key == ALWAYS)  # last: it marks the round as complete
-        for first in range(0, len(metrics), BATCH):
-            self._client.log_batch(self._run, metrics=metrics[first : first + BATCH])
+        metrics.sort(key=lambda metric: metric.key == _ALWAYS)  # last: it marks the round as complete
+        for first in range(0, len(metrics), _BATCH):
+            self._client.log_batch(self._run, metrics=metrics[first : first + _BATCH])
 
 
 def _key(name: str) -> str:
