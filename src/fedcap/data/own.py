@@ -1,5 +1,4 @@
-"""The user's own data: the base class of its sources, and the forms that a file, a folder or an object may
-have.
+"""The user's own data: the base class of its sources, and the forms of files, folders and objects.
 
 Inputs are floats, which are used unchanged, or bytes: images, n×H×W or n×H×W×C or n×C×H×W, which are scaled
 to [−1, 1]. Labels and owners are numbers or text. The columns of a table are features. With `like`, the data

@@ -1,5 +1,4 @@
-"""From a data set to the data of many clients: partition the samples, split each client's part, draw a root
-set.
+"""From a data set to the data of clients: partition it, split each client's part, draw a root set.
 
 All of it is a function of the seed. The partition, each client's split and the root set are drawn by separate
 generators: the clients of a run with a root set are those of a run without one, unless they leave too few

@@ -1,5 +1,4 @@
-"""Networks of the user: an `nn.Module`, or a function or class that builds one, and the test runs of all
-networks.
+"""Networks of the user (an `nn.Module`, or a function that builds one), and the test of all networks.
 
 A function or class is called under the seed of the run, as a named network is. A module is copied, and its
 weights are the common start for any seed. What other processes can import is recorded as `module:name`; of

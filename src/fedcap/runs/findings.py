@@ -1,5 +1,7 @@
-"""Sentences that explain what happened in a run, and what to do about it: an attack without attackers,
-rejected updates, a round that removes many clients, and a run that stops because all clients were removed.
+"""Sentences about problems of a run, with what to do about them.
+
+The problems are an attack without malicious clients, rejected updates, a round that removes many clients, and
+a run that stops because all clients were removed.
 """
 
 from __future__ import annotations
@@ -41,8 +43,7 @@ def always_refused(history: Sequence[RoundRecord], clients: Collection[str]) -> 
 def refusals(
     history: Sequence[RoundRecord], malicious: Collection[str], others: str = "honest client"
 ) -> list[str]:
-    """Return a sentence about the attackers, and one about other clients, whose updates were rejected, if
-    any.
+    """Return a sentence about attackers, and one about other clients, whose updates were rejected.
 
     Clients that were removed later are not counted, because they are reported as removed.
     """

@@ -1,5 +1,4 @@
-"""The record of a round, `RoundRecord`: participants, accuracies, scores, what the server rejected and
-removed.
+"""The record of a round, `RoundRecord`: participants, accuracies, scores, rejected and removed clients.
 
 A record is one line of rounds.jsonl. Clients are identified by their names. Accuracies are in percent.
 """

@@ -1,5 +1,4 @@
-"""The settings of a run: reading and writing them as TOML, combining them, and the digest that identifies a
-run.
+"""The settings of a run: TOML files, combining settings, and the digest that identifies a run.
 
 `Settings` has the values of a resolved config.toml. Reading them builds nothing that they name, so a run that
 used a GPU can be read on a machine without one.

@@ -1,5 +1,4 @@
-"""The base class of trackers, the figures of a round that all of them report, and `Tracking`, which calls
-them.
+"""The base class of trackers, the figures that all of them report, and `Tracking`, which calls them.
 
 A tracker that fails is dropped with a warning. The run continues.
 """

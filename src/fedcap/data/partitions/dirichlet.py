@@ -1,5 +1,4 @@
-"""The Dirichlet partition (Yurochkin et al., 2019): the clients' shares of each class are drawn from
-Dirichlet(β).
+"""The Dirichlet partition (Yurochkin et al., 2019): shares of each class are drawn from Dirichlet(β).
 
 A small β gives most samples of a class to few clients; a large β gives each client about the same number.
 """

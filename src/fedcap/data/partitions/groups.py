@@ -1,5 +1,4 @@
-"""The partition into groups of FedCAP's EMNIST experiments: most samples of a client are of the classes of
-its group.
+"""The groups of FedCAP's EMNIST experiments: most samples of a client are of the classes of its group.
 
 Client k belongs to group k mod G. A share `dominant` of its samples is of the group's classes; the others are
 of all classes in equal numbers.
