@@ -314,7 +314,8 @@ def order_statistics(block: Tensor) -> Tensor:
 def _comparators(count: int) -> tuple[tuple[int, int], ...]:
     """Return the pairs that a sorting network for `count` values compares, in order.
 
-    This is Batcher's merge exchange: Knuth, "The Art of Computer Programming", volume 3, section 5.2.2, algorithm M.
+    This is Batcher's merge exchange: Knuth, "The Art of Computer Programming", volume 3, section 5.2.2,
+    algorithm M.
     """
     pairs: list[tuple[int, int]] = []
     top = 1 << max(0, (count - 1).bit_length() - 1)

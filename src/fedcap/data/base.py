@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.data.files import content_hash, missing
+from fedcap.data.files import content_hash, missing_error
 from fedcap.errors import InputError, plural
 from fedcap.registry import Registry
 from fedcap.state import Samples
@@ -217,7 +217,7 @@ class Source(ABC):
 
     def absent(self) -> InputError:
         """Return the error for missing files."""
-        return missing(type(self).__name__.lower(), "its files", fetch=False)
+        return missing_error(type(self).__name__.lower(), "its files", fetch=False)
 
     def present(self) -> list[Path]:
         """Return the files to read; raise an `InputError` if they are missing."""

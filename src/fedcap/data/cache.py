@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedcap.data.base import Dataset
-from fedcap.data.files import cache_folder, content_hash, file_stamp
+from fedcap.data.files import cache_folder, content_hash, file_digest, file_stamp
 from fedcap.state import Samples
 
 _FORMAT = 1
@@ -75,7 +75,7 @@ def _store(entry: Path, dataset: Dataset) -> None:
         for name, array in _arrays(dataset).items():
             path = aside / f"{name}.npy"
             np.save(path, array.numpy(), allow_pickle=False)
-            facts["files"][name] = {"stamp": file_stamp(path)[:2], "sha256": _sha256(path)}
+            facts["files"][name] = {"stamp": file_stamp(path)[:2], "sha256": file_digest(path, "sha256")}
         (aside / _FACTS).write_text(json.dumps(facts))
         shutil.rmtree(entry, ignore_errors=True)
         aside.replace(entry)
@@ -93,7 +93,7 @@ def _open(entry: Path) -> Dataset | None:
         arrays: dict[str, Tensor] = {}
         for name, known in facts["files"].items():
             path = entry / f"{name}.npy"
-            if file_stamp(path)[:2] != known["stamp"] and _sha256(path) != known["sha256"]:
+            if file_stamp(path)[:2] != known["stamp"] and file_digest(path, "sha256") != known["sha256"]:
                 return None
             arrays[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
         return Dataset(
@@ -107,8 +107,3 @@ def _open(entry: Path) -> Dataset | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

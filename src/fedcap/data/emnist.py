@@ -20,7 +20,7 @@ import torch
 from fedcap.data.base import Amount, Count, Dataset, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, fetch_archive
-from fedcap.data.files import corrupted, find, missing, refuse_web_page
+from fedcap.data.files import corrupted_error, find, missing_error, refuse_web_page
 from fedcap.errors import InputError
 from fedcap.state import Samples
 
@@ -65,7 +65,7 @@ class Emnist(Source):
 
     def absent(self) -> InputError:
         """Return the error for missing files."""
-        return missing("emnist", f"{_names('train')[0]}.gz and the three files like it")
+        return missing_error("emnist", f"{_names('train')[0]}.gz and the three files like it")
 
     def load(self) -> Dataset:
         """Return all characters, upright, as 1×28×28 bytes."""
@@ -89,11 +89,11 @@ def _decode(files: list[Path]) -> Dataset:
         x.append(_read_idx(images, 3).transpose(0, 2, 1))
         y.append(_read_idx(labels, 1))
         if len(x[-1]) != len(y[-1]):
-            raise corrupted(labels, f"it has {len(y[-1])} labels for {len(x[-1])} images", "emnist")
+            raise corrupted_error(labels, f"it has {len(y[-1])} labels for {len(x[-1])} images", "emnist")
         if x[-1].shape[1:] != (28, 28):
-            raise corrupted(images, "its images are not 28×28", "emnist")
+            raise corrupted_error(images, "its images are not 28×28", "emnist")
         if y[-1].max(initial=0) >= len(CLASSES):
-            raise corrupted(labels, f"it has labels over {len(CLASSES) - 1}", "emnist")
+            raise corrupted_error(labels, f"it has labels over {len(CLASSES) - 1}", "emnist")
     notes: tuple[str, ...] = ()
     if len(files) < 2 * len(_PARTS):
         notes = (
@@ -113,12 +113,14 @@ def _read_idx(path: Path, dimensions: int) -> np.ndarray:
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            raise corrupted(path, f"it cannot be unzipped ({error})", "emnist") from None
+            raise corrupted_error(path, f"it cannot be unzipped ({error})", "emnist") from None
     header = np.frombuffer(content[: 4 * (1 + dimensions)], ">u4")
     if len(header) != 1 + dimensions or header[0] != 0x0800 + dimensions:
-        raise corrupted(path, f"it is not an idx file of bytes in {dimensions} dimensions", "emnist")
+        raise corrupted_error(path, f"it is not an idx file of bytes in {dimensions} dimensions", "emnist")
     shape = tuple(int(length) for length in header[1:])
     values = np.frombuffer(content, np.uint8, offset=4 * (1 + dimensions))
     if len(values) != np.prod(shape):
-        raise corrupted(path, f"it has {len(values)} values, and its header says {np.prod(shape)}", "emnist")
+        raise corrupted_error(
+            path, f"it has {len(values)} values, and its header says {np.prod(shape)}", "emnist"
+        )
     return values.reshape(shape)

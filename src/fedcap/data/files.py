@@ -53,7 +53,7 @@ def find(names: Iterable[str], folders: Iterable[str]) -> list[Path]:
     return []
 
 
-def missing(name: str, wanted: str, fetch: bool = True) -> InputError:
+def missing_error(name: str, wanted: str, fetch: bool = True) -> InputError:
     """Return the error for a data set whose files are missing."""
     folders = " and ".join(str(folder) for folder in data_folders())
     get = f"fetch it with fedcap data get {name}, or " if fetch else ""
@@ -63,14 +63,14 @@ def missing(name: str, wanted: str, fetch: bool = True) -> InputError:
     )
 
 
-def corrupted(path: Path, why: str, name: str) -> InputError:
+def corrupted_error(path: Path, why: str, name: str) -> InputError:
     """Return the error for a damaged file of an official data set, which can be fetched again."""
     return InputError(
         f"{path} is corrupted: {why}; move it away and fetch it again with fedcap data get {name}"
     )
 
 
-def unusable(path: Path, why: str) -> InputError:
+def unusable_error(path: Path, why: str) -> InputError:
     """Return the error for a file of the user, which may be the only copy."""
     return InputError(f"{path} cannot be used: {why}")
 
@@ -84,7 +84,7 @@ def refuse_web_page(path: Path, name: str | None = None) -> None:
         start = file.read(512).lstrip().lower()
     if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
         why = "it holds a web page, not data"
-        raise unusable(path, why) if name is None else corrupted(path, why, name)
+        raise unusable_error(path, why) if name is None else corrupted_error(path, why, name)
 
 
 def content_hash(path: Path) -> str:
@@ -98,13 +98,18 @@ def content_hash(path: Path) -> str:
             return str(stored["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = file_digest(path, "sha256")
     with suppress(OSError):  # if the cache cannot be written, the file is read again next time
         entry.parent.mkdir(parents=True, exist_ok=True)
         with aside(entry) as partial:
             partial.write_text(json.dumps({"path": str(path), "stamp": stamp, "sha256": found}))
     return found
+
+
+def file_digest(path: Path, algorithm: str) -> str:
+    """Return the hash of a file, in hex, such as its "sha256" or "md5"."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
 
 
 def file_stamp(path: Path) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry, text_digest
 from fedcap.data.cache import cached
-from fedcap.data.files import content_hash, file_stamp, unusable
+from fedcap.data.files import content_hash, file_stamp, unusable_error
 from fedcap.data.own import Own, from_arrays
 from fedcap.errors import InputError
 
@@ -145,4 +145,4 @@ def _read(path: Path) -> np.ndarray:
             grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
             return np.asarray(image.convert("L" if grey else "RGB"))
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
-        raise unusable(path, f"it is not a whole image ({error})") from None
+        raise unusable_error(path, f"it is not a whole image ({error})") from None

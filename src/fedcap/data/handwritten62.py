@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from fedcap.data.base import Amount, Dataset, Progress, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.emnist import CLASSES, Emnist
-from fedcap.data.files import find, install_folder, missing, unusable
+from fedcap.data.files import find, install_folder, missing_error, unusable_error
 from fedcap.data.npz import read_npz
 from fedcap.errors import InputError
 
@@ -41,7 +41,7 @@ class Handwritten62(Emnist):
 
     def absent(self) -> InputError:
         """Return the error for the missing file."""
-        return missing("handwritten62", _FILE, fetch=False)
+        return missing_error("handwritten62", _FILE, fetch=False)
 
     def load(self) -> Dataset:
         """Return all characters as 1×28×28 bytes."""
@@ -56,5 +56,5 @@ class Handwritten62(Emnist):
 def _decode(path: Path) -> Dataset:
     dataset = read_npz(path)
     if tuple(dataset.samples.x.shape[1:]) != (1, 28, 28) or dataset.classes != len(CLASSES):
-        raise unusable(path, "it does not hold characters of 28×28 in 62 classes")
+        raise unusable_error(path, "it does not hold characters of 28×28 in 62 classes")
     return Dataset(dataset.samples, CLASSES)

@@ -54,7 +54,7 @@ def numbered(what: str, name: str, values: np.ndarray) -> tuple[tuple[str, ...],
     """Return the distinct values as text, sorted, and the index of each entry among them."""
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
-    gaps = missing(values)
+    gaps = missing_places(values)
     if len(gaps):
         raise gaps_error(what, name, gaps, len(values), f"sample {gaps[0]} (counted from 0)")
     distinct, places = np.unique(_plain(what, name, values), return_inverse=True)
@@ -76,7 +76,7 @@ def _word(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip().lower()
 
 
-def missing(values: np.ndarray) -> np.ndarray:
+def missing_places(values: np.ndarray) -> np.ndarray:
     """Return the indices of missing labels or owners: None, NaN, pandas' NA, or empty text."""
     if values.dtype.kind == "f":
         return np.flatnonzero(np.isnan(values))

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry
 from fedcap.data.cache import cached, hashes
-from fedcap.data.files import refuse_web_page, unusable
+from fedcap.data.files import refuse_web_page, unusable_error
 from fedcap.data.own import Own, from_arrays
 from fedcap.errors import InputError
 
@@ -56,7 +56,7 @@ def _names(path: Path) -> list[str]:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
     except zipfile.BadZipFile as error:
-        raise unusable(path, f"it is not a whole .npz file ({error})") from None
+        raise unusable_error(path, f"it is not a whole .npz file ({error})") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
@@ -72,5 +72,5 @@ def read_npz(path: Path) -> Dataset:
             arrays = {name: file[name] for name in ("x", "y", "client", "test") if name in names}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         objects = ": save labels and clients as numbers or text, such as y.astype(str)"
-        raise unusable(path, f"{error}{objects * ('pickle' in str(error))}") from None
+        raise unusable_error(path, f"{error}{objects * ('pickle' in str(error))}") from None
     return from_arrays(str(path), **arrays)

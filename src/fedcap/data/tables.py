@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator
 
-from fedcap.data.labels import gaps_error, missing
+from fedcap.data.labels import gaps_error, missing_places
 from fedcap.errors import InputError
 
 _LABELS = ("label", "target", "y", "class")
@@ -172,7 +172,7 @@ def arrays(what: str, frame: Any, roles: Roles) -> dict[str, Any]:
     named = {key: name for key, name in given.items() if name is not None}
     columns = _columns(frame, [*named.values(), *roles.features])
     for name in named.values():
-        gaps = missing(columns[name])
+        gaps = missing_places(columns[name])
         if len(gaps):
             raise gaps_error(what, f"column {name!r}", gaps, len(frame), _row(int(gaps[0])))
     found: dict[str, Any] = {key: columns[name] for key, name in named.items()}

@@ -23,7 +23,7 @@ from pydantic import Field
 from fedcap.data.base import Count, Dataset, FederatedData, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, Unreachable, fetch_archive
-from fedcap.data.files import corrupted, find, missing, refuse_web_page
+from fedcap.data.files import corrupted_error, find, missing_error, refuse_web_page
 from fedcap.errors import InputError
 from fedcap.state import Samples
 
@@ -68,7 +68,7 @@ class Wisdm(Source):
 
     def absent(self) -> InputError:
         """Return the error for the missing file."""
-        return missing("wisdm", f"{FOLDER}/{_FILE}")
+        return missing_error("wisdm", f"{FOLDER}/{_FILE}")
 
     def load(self) -> Dataset:
         """Return all windows as 3×1×200, in m/s²; a person's name is their number in the data."""
@@ -157,11 +157,11 @@ def _read_readings(path: Path) -> tuple[_Readings, int]:
     refuse_web_page(path, "wisdm")
     content = path.read_bytes()
     if strange := content.translate(None, _ALPHABET):
-        raise corrupted(
+        raise corrupted_error(
             path, f"it has bytes that do not belong to its text, such as {strange[:1]!r}", "wisdm"
         )
     if content and content[-1:] not in b";\r\n":
-        raise corrupted(path, "it ends in the middle of a record", "wisdm")
+        raise corrupted_error(path, "it ends in the middle of a record", "wisdm")
     starts, ends, regular = _stretches(content)
     try:
         parts = [_columns(content, starts[regular], ends[regular])]
@@ -176,7 +176,9 @@ def _read_readings(path: Path) -> tuple[_Readings, int]:
     complete = readings.only((readings.labels >= 0) & np.isfinite(readings.values).all(axis=1))
     records = len(starts) + len(matches) - len({match.pos for match in matches})
     if 2 * len(complete.users) < records or not records:
-        raise corrupted(path, f"only {len(complete.users)} of its {records} records are readings", "wisdm")
+        raise corrupted_error(
+            path, f"only {len(complete.users)} of its {records} records are readings", "wisdm"
+        )
     return complete, records - len(complete.users)
 
 

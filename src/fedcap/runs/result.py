@@ -26,8 +26,6 @@ from fedcap.runs.rounds import ClassCounts, ClassCountsRecord, RoundRecord, fini
 if TYPE_CHECKING:
     from torch import nn
 
-    from fedcap.runs.run import Run
-
 _GOAL = 80.0
 """The accuracy, in percent, of the paper's R2Acc: the number of rounds until it is reached."""
 
@@ -113,7 +111,7 @@ class Result:
     """An object with a method `model(client, reading)`. It is not in the JSON."""
 
     def __repr__(self) -> str:
-        return describe_result(self)
+        return _describe(self)
 
     def model(self, client: str | int, reading: str = "personal") -> nn.Module:
         """Return a model in evaluation mode: the client's personal one, the shared one, or the global one."""
@@ -234,7 +232,7 @@ def _measures(counts: ClassCounts, classes: Sequence[str]) -> Measures:
 DIVERGED = "honest clients' weights became NaN or infinite; accuracy means nothing"
 
 
-def describe_result(result: Result) -> str:
+def _describe(result: Result) -> str:
     """Return the result as text for a terminal or a notebook."""
     attackers = [client.id for client in result.clients if client.malicious]
     of_them = f", {len(attackers)} of them malicious" if attackers else ""
@@ -245,35 +243,8 @@ def describe_result(result: Result) -> str:
     if result.diverged:
         lines.append(f"  diverged   {DIVERGED}")
     if result.fpr is not None:
-        lines.append(f"  detection  {_removed(result.removed, attackers, 'honest client')}")
+        lines.append(f"  detection  {removed_line(result.removed, attackers, 'honest client')}")
     return "\n".join(lines)
-
-
-def describe_run(run: Run) -> str:
-    """Return the run as text for a terminal or a notebook."""
-    settings, attackers = run.settings, run.provenance.malicious
-    clients = plural(len(run.provenance.clients), "client")
-    attack = "federation" if settings.federated else "no attack"
-    if attackers:
-        attack = f"{settings.attack.name}, {len(attackers)} of {clients} malicious"
-    played = plural(len(run.rounds), "round")
-    if run.result is None:
-        played = f"{len(run.rounds)} of {plural(settings.rounds, 'round')}, unfinished"
-    parts = (settings.dataset_name, settings.method.name, attack, f"seed {settings.seed}", played)
-    lines = [" · ".join(parts)]
-    evaluated = run.evaluated
-    if evaluated is None or evaluated.accuracy is None:
-        lines.append("  accuracy   not measured yet")
-    else:
-        found = evaluated.accuracy
-        when = "" if evaluated is run.rounds[-1] else f" in round {evaluated.round}"
-        figures = (found.best, found.shared, found.personal, found.worst_client)
-        lines.append(f"  accuracy   {accuracy_line(*figures)}{when}")
-    if run.diverged:
-        lines.append(f"  diverged   {DIVERGED}")
-    if run.detects:
-        lines.append(f"  detection  {_removed(run.removed, attackers, settings.benign)}")
-    return "\n".join([*lines, f"  records    {run.path}"])
 
 
 def accuracy_line(best: float, shared: float | None, personal: float, worst: float) -> str:
@@ -282,8 +253,9 @@ def accuracy_line(best: float, shared: float | None, personal: float, worst: flo
     return f"{best:.1f} %  (shared {read}, personal {personal:.1f}; worst client {worst:.1f})"
 
 
-def _removed(removed: Collection[str], attackers: Collection[str], others: str) -> str:
+def removed_line(removed: Collection[str], attackers: Collection[str], others: str) -> str:
+    """Return the numbers of removed clients as one line; `others` is the noun for the other clients."""
     caught = sum(client in removed for client in attackers)
-    benign = len(removed) - caught
-    found = f"{caught} of {plural(len(attackers), 'attacker')} removed; " if attackers else ""
-    return f"{found}{f'no {others}' if not benign else plural(benign, others)} removed"
+    wrongly = len(removed) - caught
+    attackers_part = f"{caught} of {plural(len(attackers), 'attacker')} removed; " if attackers else ""
+    return f"{attackers_part}{plural(wrongly, others) if wrongly else f'no {others}'} removed"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcap.errors import InputError
+from fedcap.errors import InputError, plural
 from fedcap.runs.directory import (
     CONFIG,
     PROVENANCE,
@@ -21,13 +21,15 @@ from fedcap.runs.directory import (
 from fedcap.runs.mixing import Mixing
 from fedcap.runs.provenance import Provenance
 from fedcap.runs.result import (
+    DIVERGED,
     ClientResult,
     Removal,
     Result,
+    accuracy_line,
     client_results,
-    describe_run,
     has_diverged,
     removals,
+    removed_line,
 )
 from fedcap.runs.rounds import RoundRecord
 from fedcap.runs.settings import Settings
@@ -45,7 +47,7 @@ class Run:
     """None if the run has not finished."""
 
     def __repr__(self) -> str:
-        return describe_run(self)
+        return _describe(self)
 
     @property
     def evaluated(self) -> RoundRecord | None:
@@ -107,6 +109,33 @@ def read(path: Path | str) -> Run:
     result = checked_result(directory, settings, provenance)
     rounds = checked_rounds(directory, settings) if result is None else result.history
     return Run(directory.path, settings, provenance, rounds, result)
+
+
+def _describe(run: Run) -> str:
+    """Return the run as text for a terminal or a notebook."""
+    settings, attackers = run.settings, run.provenance.malicious
+    clients = plural(len(run.provenance.clients), "client")
+    attack = "federation" if settings.federated else "no attack"
+    if attackers:
+        attack = f"{settings.attack.name}, {len(attackers)} of {clients} malicious"
+    played = plural(len(run.rounds), "round")
+    if run.result is None:
+        played = f"{len(run.rounds)} of {plural(settings.rounds, 'round')}, unfinished"
+    parts = (settings.dataset_name, settings.method.name, attack, f"seed {settings.seed}", played)
+    lines = [" · ".join(parts)]
+    evaluated = run.evaluated
+    if evaluated is None or evaluated.accuracy is None:
+        lines.append("  accuracy   not measured yet")
+    else:
+        found = evaluated.accuracy
+        when = "" if evaluated is run.rounds[-1] else f" in round {evaluated.round}"
+        figures = (found.best, found.shared, found.personal, found.worst_client)
+        lines.append(f"  accuracy   {accuracy_line(*figures)}{when}")
+    if run.diverged:
+        lines.append(f"  diverged   {DIVERGED}")
+    if run.detects:
+        lines.append(f"  detection  {removed_line(run.removed, attackers, settings.benign)}")
+    return "\n".join([*lines, f"  records    {run.path}"])
 
 
 _Cell = str | bool | int | float | None
