@@ -255,5 +255,5 @@ def test_a_client_with_a_single_sample_is_named_and_told_what_to_do() -> None:
         match=r"client 'bob' has 1 sample: too few .* holds for 1 more; give it more samples",
     ):
         fedcap.Experiment(dataset={"x": X, "y": Y, "client": users}).load_data()
-    with pytest.raises(InputError, match="client 'bob' has 1 sample: the split that the data comes with"):
+    with pytest.raises(InputError, match="client 'bob' has 1 sample: the data's own split"):
         fedcap.Experiment(dataset={"x": X, "y": Y, "client": users, "test": TESTS}).load_data()
