@@ -33,13 +33,15 @@ _MOVED = (
         "matrix",
         "blocks order_statistics products>gram squared_distances distances_to weighted_sum mean_of",
     ),
-    ("attacks.perturbation", "attacks.base", "PerturbationAttack Geometry"),
-    ("attacks.wrapper", "attacks.base", "AttackWrapper"),
+    ("attacks.perturbation", "attacks.base", "PerturbationAttack Geometry measure"),
+    ("attacks.scene", "attacks.base", "Scene aim harm longest noise unit victims"),
+    ("attacks.wrapper", "attacks.base", "AttackWrapper build_inner inner_rows"),
     (
         "data.partitions.piles",
         "data.partitions.base",
         "Piles>ClassPools shuffled capped spread>even_counts samples_each",
     ),
+    ("detection.evidence", "detection.base", "Evidence"),
     ("detection.look", "detection.view", "Look"),
     ("detection.spread", "matrix", "deviations shortest_majority weighted_median evidence"),
     (
