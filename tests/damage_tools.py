@@ -18,7 +18,7 @@ from fedcap.runs import RESULT
 Damage = Callable[[Path], None]
 
 REMEDY = re.compile(
-    r"fedcap run .*config\.toml|fedcap run --resume|--out|--dataset|it has no config\.toml"
+    r"fedcap run .*config\.toml|fedcap run --resume|--out|--dataset|there is no config\.toml"
     r"|cannot write to .*\.lock"
 )
 

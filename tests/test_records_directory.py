@@ -185,7 +185,7 @@ def test_a_directory_without_permission_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
-        ("config.toml", "holds no run: it has no config.toml"),
+        ("config.toml", "holds no run: there is no config.toml"),
         ("provenance.json", "provenance.json is missing; repeat the run in a new directory: fedcap run "),
     ],
 )

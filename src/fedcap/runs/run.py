@@ -102,10 +102,10 @@ def read(path: Path | str) -> Run:
     directory = RunDirectory(path)
     settings = directory.settings()
     if settings is None:
-        raise InputError(f"{path} holds no run: it has no {CONFIG}")
+        raise InputError(f"{path} holds no run: there is no {CONFIG} in it")
     provenance = checked_provenance(directory, settings)
     if provenance is None:
-        raise InputError(f"{path} holds a run that has not started: it has no {PROVENANCE}")
+        raise InputError(f"{path} holds a run that has not started: there is no {PROVENANCE} in it")
     result = checked_result(directory, settings, provenance)
     rounds = checked_rounds(directory, settings) if result is None else result.history
     return Run(directory.path, settings, provenance, rounds, result)
