@@ -63,7 +63,7 @@ def overview(room: str, registry: Registry[Any], things: list[Explanation]) -> s
             row.append(str(aggregators.make(thing.name).tolerates(clients, bad)))
         note = (
             f"The last column is the number of malicious rows among {clients}, whatever their values, that a"
-            f" rule with M = {bad} tolerates. 0 is no guarantee: the page of the rule says what it works against."
+            f" rule with M = {bad} tolerates. 0 is no guarantee: the rule's page says what it works against."
         )
     own = f"[Bring your own {OWN[room]}](../../own/{OWN[room]}.md)." if room in OWN else ""
     return page(f"# {room.capitalize()}", prose(_room(registry)), table(head, rows), note, own)
