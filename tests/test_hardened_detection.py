@@ -17,7 +17,7 @@ from fedcap.detection import Reason, Score, get_values, make_defence
 from fedcap.detection.base import Evidence
 from fedcap.detection.collusion import Collusion, centrality, oddity
 from fedcap.detection.direction import Direction
-from fedcap.matrix import Rows, cosines, deviations, evidence, folded, weighted_median
+from fedcap.matrix import Rows, cosines, deviations, evidence, sketch, weighted_median
 from fedcap.state import Tensors, owned
 
 # --- Medians and deviations
@@ -343,7 +343,7 @@ def test_direction_is_the_robust_z_score_of_the_median_cosine():
 
 
 def folded_at(rows: Tensor, width: int, seed: int) -> Tensor:
-    return folded(Rows(rows), rows.double().norm(dim=1), width, seed)
+    return sketch(Rows(rows), rows.double().norm(dim=1), width, seed)
 
 
 def test_folding_keeps_cosines():
@@ -379,7 +379,7 @@ def test_rows_seen_from_a_point_are_folded_as_their_differences_are(width, scale
     origin, rows = crowd(1, width=1000, seed=3)[0] * scale, crowd(70, width=1000) * scale
     seen = Rows(rows, origin)
     torch.testing.assert_close(
-        folded(seen, seen.norms(), width, 1), folded_at(rows - origin, width, 1), atol=1e-5, rtol=1e-4
+        sketch(seen, seen.norms(), width, 1), folded_at(rows - origin, width, 1), atol=1e-5, rtol=1e-4
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import fedcap
 from fedcap.cli.summary import summary
-from fedcap.runs import Measures, Metrics, Result, RoundRecord, Settings, Tallies, Tally, read
+from fedcap.runs import ClassCounts, ClassCountsRecord, Measures, Metrics, Result, RoundRecord, Settings, read
 from fedcap.runs.result import metrics_of
 from fedcap.simulation import Simulation, make_pool
 from fedcap.state import Samples
@@ -136,13 +136,13 @@ def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: 
 
 def test_counts_by_hand() -> None:
     """Six samples of four classes; nobody is of class 2, and class 3 is never named."""
-    tally = Tally(actual=[3, 2, 0, 1], predicted=[2, 3, 1, 0], correct=[2, 1, 0, 0], loss=9.0)
+    tally = ClassCounts(actual=[3, 2, 0, 1], predicted=[2, 3, 1, 0], correct=[2, 1, 0, 0], loss=9.0)
     expected = Measures(
         1.5,
         100 * (4 / 5 + 2 / 5 + 0 + 0) / 4,
         {"cat": 200 / 3, "dog": 50.0, "owl": None, "yak": 0.0},
     )
-    found = metrics_of(Tallies(["cat", "dog", "owl", "yak"], None, tally))
+    found = metrics_of(ClassCountsRecord(["cat", "dog", "owl", "yak"], None, tally))
     assert found.shared is None
     assert found.personal.macro_f1 == pytest.approx(expected.macro_f1)
     assert (found.personal.loss, found.personal.per_class) == (expected.loss, expected.per_class)
@@ -151,7 +151,9 @@ def test_counts_by_hand() -> None:
 
 
 def test_a_class_that_never_occurs_is_left_out_of_the_mean() -> None:
-    found = metrics_of(Tallies(["a", "b", "c"], None, Tally([2, 2, 0], [2, 2, 0], [2, 2, 0], 1.0))).personal
+    found = metrics_of(
+        ClassCountsRecord(["a", "b", "c"], None, ClassCounts([2, 2, 0], [2, 2, 0], [2, 2, 0], 1.0))
+    ).personal
     assert (found.macro_f1, found.per_class["c"]) == (100.0, None)
 
 
@@ -163,7 +165,9 @@ def test_more_samples_than_a_batch_are_counted_whole() -> None:
     counts = Findings.on(Samples(logits, y), lambda x: x, count_classes=True).counts
     assert counts is not None
     found = metrics_of(
-        Tallies(["0", "1", "2"], None, Tally(counts.actual, counts.predicted, counts.correct, counts.loss))
+        ClassCountsRecord(
+            ["0", "1", "2"], None, ClassCounts(counts.actual, counts.predicted, counts.correct, counts.loss)
+        )
     )
     assert_near(found.personal, sklearn_measures(logits, y, 3))
 

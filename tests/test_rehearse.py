@@ -69,7 +69,7 @@ def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) ->
     first = sites[clients[0]].config
 
     def dealt(experiment: fedcap.Experiment) -> FederatedData:
-        whole = data.deal(experiment.source, experiment.source.load(), first.seed)
+        whole = data.federate_source(experiment.source, experiment.source.load(), first.seed)
         rows = [whole.names.index(str(sites[client].config.client)) for client in clients]
         return replace(
             whole, names=clients, train=[whole.train[k] for k in rows], test=[whole.test[k] for k in rows]

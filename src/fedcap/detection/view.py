@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from fedcap.matrix import FEW_ROWS, Rows, cosines, finite_rows, folded
+from fedcap.matrix import FEW_ROWS, Rows, cosines, finite_rows, sketch
 
 if TYPE_CHECKING:
     from fedcap.detection.base import Verdict
@@ -188,7 +188,7 @@ class RoundView:
         return self._sketch(self.calibrated, self.norms)
 
     def _sketch(self, rows: Rows, norms: Tensor) -> Tensor:
-        return folded(rows, norms.to(self.updates.device), SKETCH, self._seed)
+        return sketch(rows, norms.to(self.updates.device), SKETCH, self._seed)
 
     def _sampled_columns(self) -> Tensor:
         """Return at most `SAMPLED` columns to compare, drawn with a seed that depends on all updates."""

@@ -70,11 +70,11 @@ def combine(rule: Aggregator, batch: Batch, notes: list[str]) -> Tensor | None:
     rows, assumed = len(batch), batch.assumed_malicious
     if not rows:
         return None
-    if rule.takes(rows) < 0:
+    if rule.max_malicious(rows) < 0:
         notes.append(f"{rows} rows are too few for {type(rule).__name__}: {FALLBACK} used")
         rule = aggregators.make(FALLBACK)
-    malicious = min(assumed, rule.takes(rows))
-    tolerated = rule.withstands(rows, malicious)
+    malicious = min(assumed, rule.max_malicious(rows))
+    tolerated = rule.tolerates(rows, malicious)
     if isinstance(rule, Robust) and tolerated < assumed:  # the mean promises nothing
         name = f"{type(rule).__name__}, given M = {malicious}, tolerates {tolerated}"
         notes.append(f"{assumed} malicious of {rows} rows assumed: {name}")

@@ -90,9 +90,9 @@ def gains(view: RoundView) -> Tensor:
         g_ki = cos(w̃_i − ŵ_k, d_k),    ŵ_k = w̃_k − d_k
 
     From the model ŵ_k that it received, client k moved by d_k, which reduces its own loss. So, to first
-    order, g_ki is how much its loss falls per unit of the way to w̃_i. FedFomo's clients measure this on the models
-    that they receive (Zhang et al., ICLR 2021); here the server computes it from what it has. It needs only
-    cosines with the calibrated updates r, because
+    order, g_ki is how much its loss falls per unit of the way to w̃_i. FedFomo's clients measure this on the
+    models that they receive (Zhang et al., ICLR 2021). Here the server computes it from what it has; it needs
+    only cosines with the calibrated updates r, because
 
         ‖w̃_i − ŵ_k‖² = ‖r_i − r_k‖² + ‖d_k‖² + 2 d_k·(r_i − r_k).
     """

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcap.attacks import Attack, Preview, ServerView, View
 from fedcap.rng import derive
-from fedcap.runs import Realised, finite
+from fedcap.runs import AttackStats, finite
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.state import Samples, Tensors
@@ -48,7 +48,7 @@ class Adversary:
         request: bool = False,
         uploads: Callable[[], Sequence[Upload]] | None = None,
         root: Tensor | None = None,
-    ) -> Realised | None:
+    ) -> AttackStats | None:
         """Replace the malicious rows of the updates, N×D, and return measures of them.
 
         `received(n)` are the models, k×D, that client n was sent. With `uploads`, which makes what the server
@@ -103,7 +103,7 @@ class Adversary:
         self._memory = dict(tensors)
 
 
-def measure_attack(sent: Tensor, malicious: Tensor) -> Realised | None:
+def measure_attack(sent: Tensor, malicious: Tensor) -> AttackStats | None:
     """Return the malicious rows' norm, and cosine with the mean of the others; None without others."""
     if bool(malicious.all()):
         return None
@@ -111,7 +111,7 @@ def measure_attack(sent: Tensor, malicious: Tensor) -> Realised | None:
     cosine = torch.nn.functional.cosine_similarity(rows, mean[None]).mean()
     norm = torch.linalg.vector_norm(rows, dim=1).mean()
     benign = torch.linalg.vector_norm(mean)
-    return Realised(*finite([float(norm), float(benign), float(cosine)]))
+    return AttackStats(*finite([float(norm), float(benign), float(cosine)]))
 
 
 def _server_view(server: Server) -> ServerView:

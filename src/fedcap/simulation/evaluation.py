@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from fedcap.runs import Accuracy, ClientAccuracy, Seconds, Tallies, Tally, finite
-from fedcap.training import ClassCounts, TaskResult
+from fedcap.runs import Accuracy, ClassCounts, ClassCountsRecord, ClientAccuracy, Seconds, finite
+from fedcap.training import AnswerCounts, TaskResult
 
 
 class Stopwatch:
@@ -59,19 +59,21 @@ def measure_accuracy(results: Mapping[str, TaskResult], sizes: Mapping[str, int]
     )
 
 
-def count_classes(results: Mapping[str, TaskResult], classes: Sequence[str], shares: bool) -> Tallies:
+def count_classes(
+    results: Mapping[str, TaskResult], classes: Sequence[str], shares: bool
+) -> ClassCountsRecord:
     """Add up the clients' counts; a client that lacks one of the two models counts with the other."""
     shared = [result.received_classes or result.personal_classes for result in results.values()]
     personal = [result.personal_classes or result.received_classes for result in results.values()]
-    return Tallies(
+    return ClassCountsRecord(
         list(classes), _sum(shared, len(classes)) if shares else None, _sum(personal, len(classes))
     )
 
 
-def _sum(found: Sequence[ClassCounts | None], classes: int) -> Tally:
+def _sum(found: Sequence[AnswerCounts | None], classes: int) -> ClassCounts:
     counts = [each for each in found if each is not None]
     none = (0,) * classes
-    return Tally(
+    return ClassCounts(
         [sum(column) for column in zip(none, *(each.actual for each in counts), strict=True)],
         [sum(column) for column in zip(none, *(each.predicted for each in counts), strict=True)],
         [sum(column) for column in zip(none, *(each.correct for each in counts), strict=True)],

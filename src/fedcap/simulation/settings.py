@@ -345,7 +345,7 @@ class Setup(BaseModel):
         dataset = self.source.load()
         for note in dataset.notes:
             warn_once(note)
-        return data.deal(
+        return data.federate_source(
             self.source, dataset, self.seed, root=self.trainer.root_samples, holdout=self.holdout
         )
 

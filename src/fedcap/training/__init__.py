@@ -1,6 +1,6 @@
 """Local training on flat weight vectors: a task for one client, and worker pools for many tasks."""
 
-from fedcap.training.evaluation import ClassCounts
+from fedcap.training.evaluation import AnswerCounts
 from fedcap.training.network import Layout, ModelError, Network, fresh_network
 from fedcap.training.sgd import SGD, Descent, Learner, fit
 from fedcap.training.task import ClientUpdate, LocalClient, LocalData, Task, TaskResult, TaskRunner
@@ -15,7 +15,7 @@ from fedcap.training.workers import (
 
 __all__ = [
     "SGD",
-    "ClassCounts",
+    "AnswerCounts",
     "ClientUpdate",
     "Descent",
     "Layout",

@@ -18,7 +18,7 @@ Answer = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class ClassCounts:
+class AnswerCounts:
     """How samples were answered: one number per class each, and the loss."""
 
     actual: tuple[int, ...]
@@ -31,7 +31,7 @@ class ClassCounts:
     """The cross-entropy, summed over all samples."""
 
 
-def evaluate(samples: Samples, answer: Answer, count_classes: bool) -> tuple[int, ClassCounts | None]:
+def evaluate(samples: Samples, answer: Answer, count_classes: bool) -> tuple[int, AnswerCounts | None]:
     """Return the number of correct answers and, if asked, the counts by class."""
     if not count_classes:
         hits = ((logits.argmax(dim=1) == y).sum() for logits, y in _answers(answer, samples))
@@ -40,7 +40,7 @@ def evaluate(samples: Samples, answer: Answer, count_classes: bool) -> tuple[int
     return sum(counts.correct), counts
 
 
-def _count(answer: Answer, samples: Samples) -> ClassCounts:
+def _count(answer: Answer, samples: Samples) -> AnswerCounts:
     found, classes, loss = [], 0, 0.0
     for logits, labels in _answers(answer, samples):
         found.append(logits.argmax(dim=1))
@@ -49,7 +49,7 @@ def _count(answer: Answer, samples: Samples) -> ClassCounts:
     y, predicted = samples.y, torch.cat(found)
     counted = (torch.bincount(labels, minlength=classes) for labels in (y, predicted, y[predicted == y]))
     actual, taken, correct = (tuple(counts.tolist()) for counts in counted)
-    return ClassCounts(actual, taken, correct, loss)
+    return AnswerCounts(actual, taken, correct, loss)
 
 
 def _answers(answer: Answer, samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fedcap.products import Products, chosen_products, fast_products
 from fedcap.rng import derived_seed, seed_globally
 from fedcap.state import Samples, Tensors
-from fedcap.training.evaluation import ClassCounts, evaluate
+from fedcap.training.evaluation import AnswerCounts, evaluate
 from fedcap.training.network import Network, fresh_network
 from fedcap.training.sgd import SGD, Learner, fit
 
@@ -119,8 +119,8 @@ class TaskResult:
     """The number of test samples that the model received answers correctly, if it was tested."""
     personal_correct: int | None = None
     """The same number for the personal model."""
-    received_classes: ClassCounts | None = None
-    personal_classes: ClassCounts | None = None
+    received_classes: AnswerCounts | None = None
+    personal_classes: AnswerCounts | None = None
     """The answers class by class, if the task asks for them."""
     seconds_training: float = 0.0
     seconds_evaluating: float = 0.0
@@ -206,7 +206,7 @@ class TaskRunner:
             raise ValueError(f"the client state should stay {before} after training (got {after})")
         return made
 
-    def _test(self, task: Task, test: Samples, module: nn.Module) -> tuple[int, ClassCounts | None]:
+    def _test(self, task: Task, test: Samples, module: nn.Module) -> tuple[int, AnswerCounts | None]:
         """Test a module that was made from the first network."""
         module.eval()
         with torch.no_grad():

@@ -75,9 +75,9 @@ class WorkerPool(ABC):
         """Run the tasks, each on the next worker that is free; if one fails, stop all workers.
 
         `models` is R×D; a task's `models` are the rows that its client receives. `states[j]` is the client
-        state before task j. Its update goes to row `rows[j]` (by default j) of a matrix of `count` rows (by default
-        one per task). `store(j, state)` is called once for each task that trains, in the order in which
-        tasks finish; the tensors are valid only during the call.
+        state before task j. Its update goes to row `rows[j]` (by default j) of a matrix of `count` rows (by
+        default one per task). `store(j, state)` is called once for each task that trains, in the order in
+        which tasks finish; the tensors are valid only during the call.
         """
         rows = range(len(tasks)) if rows is None else rows
         if tasks and all(task.kind == "evaluate" for task in tasks):
