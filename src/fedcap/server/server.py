@@ -282,4 +282,4 @@ class Server:
         for part in fields(self._state):
             if part.name not in saved and part.default_factory is not MISSING:
                 del devices[part.name]  # an older version, without this field, saved the state
-        self._state = self.method.state_type(**{name: saved[name].to(devices[name]) for name in devices})
+        self._state = type(self._state)(**{name: saved[name].to(devices[name]) for name in devices})
