@@ -288,7 +288,7 @@ class TrainedModels:
         if client is None:
             return "name a client"
         if reading == "personal":
-            never = "it has not trained here: it was not drawn yet, does not train since it is malicious, or is a site"
+            never = "it has not trained here: it was not drawn yet, is malicious and need not, or is a site"
             return never if self._source.client_state(client) is None else None
         if not self._method.shares:
             return f"{called} shares nothing"
@@ -331,8 +331,8 @@ class Run(runs.Run):
     def model(self, client: str | int | None = None, reading: str = "personal") -> nn.Module:
         """Return a client's model in evaluation mode, on the CPU: personal, shared or global.
 
-        Personal is the client's own, shared the one that the server would send it now, global the server's one
-        model for all, which needs no client. Neither the data nor the device of the run is needed.
+        Personal is the client's own, shared the one that the server would send it now, global the server's
+        one model for all, which needs no client. Neither the data nor the device of the run is needed.
         """
         return self.models.model(client, reading)
 

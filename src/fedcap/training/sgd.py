@@ -90,7 +90,7 @@ class SGD:
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The share of the last step's direction in the next; each round starts with a velocity of zero."""
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """How strongly all trained weights are pulled towards zero: the gradient grows by this times the weights."""
+    """How strongly all trained weights are pulled towards zero: this times the weights joins the gradient."""
     clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """The largest norm of a gradient, all weights together; a larger one is scaled down to it."""
     decay: Annotated[float, Field(gt=0, le=1)] = 1.0
