@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -138,17 +139,25 @@ def test_a_batch_of_no_tasks_makes_no_updates(pool: WorkerPool):
     assert torch.equal(pool.run([], models_of(bench), [], count=2).updates, torch.zeros(2, bench.size))
 
 
-def test_the_matrix_of_updates_belongs_to_the_caller(pool: WorkerPool):
+def test_the_caller_may_write_into_the_matrix_of_updates(pool: WorkerPool):
+    bench, jobs = tiny_runner(Pair()), tiny_tasks()
+    pool.open(bench, tiny_data())
+    states = states_of(bench, jobs)
+    expected = pool.run(jobs, models_of(bench), states, [0, 1, 3], 5).updates.clone()
+    pool.run(jobs, models_of(bench), states, [0, 1, 3], 5).updates.fill_(7.0)
+    assert torch.equal(pool.run(jobs, models_of(bench), states, [0, 1, 3], 5).updates, expected)
+
+
+def test_updates_of_training_outlive_requests_and_evaluations(pool: WorkerPool):
     bench, jobs = tiny_runner(Pair()), tiny_tasks()
     pool.open(bench, tiny_data())
     states = states_of(bench, jobs)
     updates = pool.run(jobs, models_of(bench), states).updates
     before = updates.clone()
-    updates[1] = 7.0
-    again = pool.run(jobs, models_of(bench), states).updates
-    assert torch.equal(again, before)
-    assert bool((updates[1] == 7.0).all())
-    assert torch.equal(updates[0], before[0])
+    for kind in ("request", "evaluate"):
+        others = [replace(job, kind=kind, evaluate=True) for job in jobs]
+        pool.run(others, models_of(bench), states)
+    assert torch.equal(updates, before)
 
 
 def test_evaluation_has_no_matrix_of_updates(pool: WorkerPool):
