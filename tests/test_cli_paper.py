@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +11,7 @@ import pytest
 from helpers import call
 from paper_tools import came_to, entry, made_up, save
 
-from fedcap.experiments.engines.base import Quiet, play
-from fedcap.experiments.grid import Grid
-from fedcap.experiments.packing import unpack
 from fedcap.experiments.paper.items import item, items
-from fedcap.experiments.store import CellStore
 from fedcap.runs import Outcome
 
 TRAP = ("traps", "--dataset", "digits", "--column", "one setting", "--attack", "LIE", "--rounds", "1")
@@ -140,36 +135,3 @@ def test_pages_are_written_with_their_figures(data_folder: Path, capsys: pytest.
     assert [Path(path).name for path in json.loads(printed)][-2:] == ["RESULTS.md", "REPRODUCING.md"]
     assert "(figures/alpha-wisdm.png)" in Path("pages/RESULTS.md").read_text()
     assert Path("pages/figures/alpha-wisdm.png").exists()
-
-
-def test_a_grid_is_packed_into_one_file(data_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("grid.toml").write_text('rounds = 1\n[axes]\nmethods = ["local", "fedcap"]\nseeds = "0-1"\n')
-    code, _, said = call(capsys, "paper", "pack", "grid.toml", "-o", "grid.jsonl")
-    assert code == 2
-    assert "fedcap compare grid.toml" in said
-    for cell in Grid.read("grid.toml", {}, {}).cells()[:2]:
-        play(cell, CellStore("fedcap-grid"), Quiet())
-    code, printed, _ = call(capsys, "paper", "pack", "grid.toml", "-o", "grid.jsonl", "--json")
-    assert json.loads(printed) == {"file": "grid.jsonl", "runs": 4, "done": 2, "dropped": 0}
-    assert len(Path("grid.jsonl").read_text().splitlines()) == 3
-    shutil.rmtree("fedcap-grid")
-    code, printed, _ = call(capsys, "paper", "pack", "grid.toml", "-o", "grid.jsonl", "--json")
-    assert json.loads(printed)["done"] == 2
-    code, printed, _ = call(capsys, "compare", "grid.toml", "--known", "grid.jsonl", "--dry-run")
-    assert printed.startswith("4 runs: 2 done, 2 would be played")
-    Path("grid.toml").write_text('rounds = 1\n[axes]\nmethods = ["local"]\nseeds = "0-1"\n')
-    code, printed, _ = call(capsys, "paper", "pack", "grid.toml", "-o", "grid.jsonl")
-    assert "1 run of before dropped: of another grid, or of other code or data" in printed
-    Path("grid.jsonl").write_text("{}\n{}\n")
-    code, _, said = call(capsys, "paper", "pack", "grid.toml", "-o", "grid.jsonl")
-    assert code == 2
-    assert "delete it, and write it anew" in said
-
-
-def test_packed_clients_stay(data_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("grid.toml").write_text('rounds = 1\n[axes]\nmethods = ["local"]\n')
-    play(Grid.read("grid.toml", {}, {}).cells()[0], CellStore("fedcap-grid"), Quiet())
-    for flags in (["--clients"], []):
-        assert call(capsys, "paper", "pack", "grid.toml", "-o", "grid.jsonl", *flags)[0] == 0
-        [(_, outcome)] = unpack(Path("grid.jsonl"))
-        assert len(outcome.clients) == 20

@@ -9,7 +9,7 @@ import typer
 
 from fedcap.cli import paper_pages
 from fedcap.cli.app import App
-from fedcap.cli.engines import Address, DryRun, EngineName, Jobs, Nice, Retry
+from fedcap.cli.engines import Address, DryRun, EngineName, Jobs, Retry
 from fedcap.cli.errors import FAILED
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table
 from fedcap.cli.paper_pages import RESULTS, RUNS, Out, Results
@@ -93,7 +93,6 @@ def run(
     engine: EngineName = "local",
     address: Address = None,
     jobs: Jobs = None,
-    nice: Nice = False,
     retry: Retry = False,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -105,21 +104,19 @@ def run(
     """
     from fedcap.cli.compare import play_cells, tell_failures
     from fedcap.cli.plan import print_grid_plan
-    from fedcap.experiments.axes import seeds as parse_seeds
-    from fedcap.experiments.engines import make_engine
+    from fedcap.experiments.engine import make_engine
+    from fedcap.experiments.grid import parse_seeds
     from fedcap.experiments.paper.items import item as find
     from fedcap.experiments.paper.recorded import cells as cells_of
-    from fedcap.experiments.paper.recorded import save_results
-    from fedcap.experiments.plan import Plan
-    from fedcap.experiments.store import CellStore
+    from fedcap.experiments.store import CellStore, GridStatus, save_results
 
     chosen = [_here(find(name), dataset).only(None, column, _resolved(attack)) for name in names]
     cells = cells_of([entry for item in chosen for entry in item.entries], parse_seeds(seeds), rounds)
     store = CellStore(out, results)
     if dry_run:
-        print_grid_plan(Plan.of(cells, store), store, jobs, retry, as_json)
+        print_grid_plan(GridStatus.of(cells, store), retry, as_json)
         return
-    plan = play_cells(cells, store, make_engine(engine, jobs, nice, address), retry, quiet)
+    plan = play_cells(cells, store, make_engine(engine, jobs, address), retry, quiet)
     if results is not None:
         save_results(plan.done.values(), results)
     if as_json:
@@ -156,7 +153,7 @@ def show(
     Each cell has our mean over seeds and its interval, the paper's figure, and the difference. It needs the
     outcomes of finished runs, and no data.
     """
-    from fedcap.experiments.axes import seeds as parse_seeds
+    from fedcap.experiments.grid import parse_seeds
     from fedcap.experiments.paper.items import item as find
     from fedcap.experiments.paper.pictures import pictures
     from fedcap.experiments.paper.show import compare, panels, table
@@ -232,4 +229,3 @@ def _resolved(attack: str | None) -> str | None:
 
 app.command()(paper_pages.keep)
 app.command()(paper_pages.write)
-app.command()(paper_pages.pack)
