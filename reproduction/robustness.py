@@ -157,7 +157,7 @@ def _flipping_in_time(panel: Panel) -> list[Value] | None:
 
 def _no_worse(panel: Panel) -> list[Value] | None:
     gaps = {attack: found.mean for attack, found in panel.differences(HARDENED, PAPER).items()}
-    asked = f"accuracy under no attack more than {NO_WORSE:g} points below the paper's preset"
+    asked = f"under every attack, accuracy at most {NO_WORSE:g} points below the paper's preset"
     return _row(asked, *_beyond(gaps, NO_WORSE)) if gaps else None
 
 
