@@ -1,4 +1,4 @@
-"""The story of a directory, with all that is known of it from elsewhere: the paper's figures, the ledger."""
+"""The story of a directory, with what a federation's ledger says of its clients."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 def story_for(directory: Path, local: Path | None = None, memo: Memo | None = None) -> Story:
     """Return the story of a run, a grid or a federation, finished or not; `memo` is as in `story_of`."""
-    from fedcap.experiments.paper.beside import said_of
     from fedcap.report.story import story_of
 
-    return story_of(directory, local, standings_of(directory), said_of, memo)
+    return story_of(directory, local, standings_of(directory), memo=memo)
 
 
 def standings_of(directory: Path) -> Mapping[str, Standing]:
