@@ -35,6 +35,7 @@ def record_of(
         weights_entropy=serving.mixing_entropy,
         refused={**closing.refused, **serving.offer.refused, **asked.failed, **trained.failed},
         bounded=dict(closing.bounded),
+        samples=dict(closing.samples),
         removed=recorded(closing.removed),
         suspected=recorded(closing.suspected),
         attack=None,

@@ -146,6 +146,8 @@ class RoundRecord:
     """How the test samples were answered; none but in the last round."""
     suspected: Mapping[str, Reason] = field(default_factory=dict)
     """Who is accused and not removed, and why: what they sent did not count in this round."""
+    samples: Mapping[str, int] = field(default_factory=dict)
+    """The number of training samples that each participant reported; empty in runs of older versions."""
 
     @property
     def norms(self) -> Mapping[str, float | None]:

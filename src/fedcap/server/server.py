@@ -107,6 +107,8 @@ class Closing:
     """What came besides an upload that counts, as (client, why): late, repeated."""
     bounded: Mapping[str, str]
     """Whose claims were cut down, and how."""
+    samples: Mapping[str, int]
+    """The number of training samples that each client reported."""
     notes: Sequence[str]
     """What the server had to do otherwise than asked: a smaller M, another rule."""
 
@@ -266,6 +268,7 @@ class Server:
             {**admission.refused, **{name(row): why for row, why in found.refused.items()}},
             admission.ignored,
             admission.bounded,
+            admission.samples,
             found.notes,
         )
 

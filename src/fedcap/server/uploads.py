@@ -66,6 +66,8 @@ class Admission:
     """What came besides an upload that counts, as (client, why): late, repeated."""
     bounded: dict[str, str]
     """Whose claim was cut down, and how."""
+    samples: dict[str, int]
+    """The number of training samples that each client reported, if its upload was read."""
 
 
 def admit(
@@ -113,7 +115,10 @@ def admit(
         for client, claim in claims.items()
         if claim > limit
     }
-    return Admission(uploads, refused, tuple(fault for fault in faults if fault[0] in claims), bounded)
+    reported = {client: int(claim) for client, claim in claims.items()}
+    return Admission(
+        uploads, refused, tuple(fault for fault in faults if fault[0] in claims), bounded, reported
+    )
 
 
 def _first_answers(

@@ -281,6 +281,7 @@ class Simulation:
             weights_entropy=serving.mixing_entropy,
             refused={**closing.refused, **serving.offer.refused},
             bounded=dict(closing.bounded),
+            samples=dict(closing.samples),
             removed=recorded(closing.removed),
             suspected=recorded(closing.suspected),
             attack=realised,
