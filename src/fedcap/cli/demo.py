@@ -26,8 +26,8 @@ def demo(
     from fedcap.cli.progress import GridProgress
     from fedcap.cli.stories import story_for
     from fedcap.experiments import demo as tour
+    from fedcap.report.pack import pack
     from fedcap.report.page import page
-    from fedcap.report.story import packed
     from fedcap.runs.outcome import CELLS
     from fedcap.simulation import make_pool
 
@@ -38,7 +38,7 @@ def demo(
             results.append((cell, result))
             progress.cell_done()
     tour.save(results, out)
-    save(report := out / REPORT, page(packed(story_for(out))))
+    save(report := out / REPORT, page(pack(story_for(out))))
     if as_json:
         print_json(tour.rows(results))
         return
