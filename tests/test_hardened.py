@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from detection_tools import view_of
 from helpers import Killed, Killer, end_round
 from torch import nn
 
@@ -34,20 +35,20 @@ def federation(seed: int, count: int = 9, width: int = 30) -> tuple[np.ndarray, 
     return (
         received,
         updates,
-        RoundView(1, torch.arange(count), torch.from_numpy(updates), seen, recovered, reference),
+        view_of(torch.from_numpy(updates), None, None, seen, recovered, reference),
     )
 
 
 @pytest.mark.parametrize(("seed", "width", "error"), [(0, 30, 1e-6), (1, 30, 1e-6), (2, 40_000, 0.05)])
 def test_what_is_gained_is_the_cosine_of_the_way_to_a_model_with_the_own_update(seed, width, error):
-    received, updates, look = federation(seed, width=width)  # wide rows are folded
+    received, updates, view = federation(seed, width=width)  # wide rows are folded
     expected = np.zeros((9, 9))
     for k in range(9):
         for i in range(9):
             way = received[i] + updates[i] - received[k]
             expected[k, i] = way @ updates[k] / np.linalg.norm(way) / np.linalg.norm(updates[k])
     assert np.abs(expected).max() > 0.3
-    np.testing.assert_allclose(hardened.gains(look).numpy(), expected, atol=error)
+    np.testing.assert_allclose(hardened.gains(view).numpy(), expected, atol=error)
 
 
 def test_what_is_gained_tells_by_how_much_the_loss_falls():
@@ -57,8 +58,8 @@ def test_what_is_gained_tells_by_how_much_the_loss_falls():
     updates = 0.01 * (wanted - received)
     recovered = torch.from_numpy(received + updates)
     seen = Rows(recovered, torch.zeros(40, dtype=torch.float64))
-    look = RoundView(1, torch.arange(6), torch.from_numpy(updates), seen, recovered, torch.zeros(40))
-    for k, row in enumerate(hardened.gains(look).numpy()):
+    view = view_of(torch.from_numpy(updates), None, None, seen, recovered, torch.zeros(40))
+    for k, row in enumerate(hardened.gains(view).numpy()):
         ways = recovered.numpy() - received[k]
         steps = 1e-4 * ways / np.linalg.norm(ways, axis=1, keepdims=True)
         falls = ((received[k] - wanted[k]) ** 2).sum() - ((received[k] + steps - wanted[k]) ** 2).sum(axis=1)
@@ -66,9 +67,9 @@ def test_what_is_gained_tells_by_how_much_the_loss_falls():
 
 
 def test_gains_of_clients_who_sent_nothing_are_numbers():
-    _, _, look = federation(1)
-    look = replace(look, updates=torch.zeros_like(look.updates))
-    assert hardened.gains(look).isfinite().all()
+    _, _, view = federation(1)
+    view = replace(view, batch=replace(view.batch, updates=torch.zeros_like(view.updates)))
+    assert hardened.gains(view).isfinite().all()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -231,7 +232,7 @@ def test_half_of_the_clients_sending_zeros_ends_nothing(zeros):
         ended = end_round(method, state, uploads)
         assert not ended.verdict.removed
         state = ended.state
-    assert method.global_model(state).isfinite().all()
+    assert method.inspect(state).global_model.isfinite().all()
 
 
 def test_wide_models_are_drawn_in_to_the_reference_everywhere():
@@ -251,9 +252,9 @@ def test_without_calibration_mixing_still_goes_by_lengths_and_gains_from_the_ref
         state = method.init(torch.zeros(layout.size), layout)
         for seed in range(3):
             rows = torch.randn(6, layout.size, generator=torch.Generator().manual_seed(seed)) + 0.5
-            dispatch = Sent.to_all(torch.arange(6), torch.full((layout.size,), float(seed)))
+            sent = Sent.to_all(torch.arange(6), torch.full((layout.size,), float(seed)))
             uploads = Batch(torch.arange(6), rows, torch.ones(6))
-            state = end_round(method, state, uploads, dispatch).state
+            state = end_round(method, state, uploads, sent).state
         states.append(state)
     lengths = (states[1].models - states[1].model).norm(dim=1)
     np.testing.assert_allclose(states[1].norms.numpy(), lengths.numpy(), rtol=1e-5)
