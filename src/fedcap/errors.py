@@ -8,7 +8,15 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used; the message says what to do about it."""
+    """Something the user gave cannot be used; the message says what to do about it.
+
+    `code` names the kind of mistake for programs and tests, `field` the setting or argument that is wrong.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "bad-input", field: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field
 
 
 class UserCodeError(InputError):
