@@ -248,7 +248,8 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-client, server = ClientApp(), ServerApp()
+client = ClientApp()
+server = ServerApp()
 
 @client.train()
 def train(message, context):
