@@ -79,7 +79,7 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.small = Small(folder, sites=2, method="ditto")
-        self.helper = Helper(self.small.enrol("helper"))
+        self.helper = Helper(self.small.add("helper"))
 
     def log(self, site: SiteDirectory) -> str:
         return (site.logs / "supernode.log").read_text(errors="replace")

@@ -12,7 +12,7 @@ from paper_tools import save
 from fedcap.experiments import packing
 from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
-from fedcap.experiments.paper.harm import Harm, harm
+from fedcap.experiments.paper.harm import Harm
 from fedcap.experiments.paper.robustness import robustness_page
 from fedcap.experiments.paper.writing import pages, write_pages
 from fedcap.runs.outcome import ClientOutcome, Peaks

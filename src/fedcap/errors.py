@@ -1,14 +1,16 @@
-"""Words as people read them."""
+"""Errors that are shown to the user, and helpers for messages: suggestions, plurals, durations."""
 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used; the message says what to do about it.
+    """An input of the user cannot be used; the message says what to do.
 
     `code` names the kind of mistake for programs and tests, `field` the setting or argument that is wrong.
     """
@@ -20,15 +22,21 @@ class InputError(ValueError):
 
 
 class UserCodeError(InputError):
-    """Code of the user's own fails; the message names it, and the cause has the traceback."""
+    """The user's own code failed; the message names it, and the cause has the traceback."""
 
 
 class RunError(RuntimeError):
-    """A run cannot go on; the message says all there is to say, and the cause has the traceback."""
+    """A run cannot continue; the message says why, and the cause has the traceback."""
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Log a warning, once in a process."""
+    logging.getLogger("fedcap").warning(message)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean …? (known: …)" for a word that is not among the known ones."""
+    """Return "did you mean …? (known: …)" for an unknown word."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
@@ -36,13 +44,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a number and what it counts: "1 round", "30 rounds", "2 classes", "1,797 samples"."""
+    """Return a number with a noun: "1 round", "30 rounds", "2 classes", "1,797 samples"."""
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it, with two units at most: "25 s", "3 min 10 s", "2 h 5 min"."""
+    """Return a duration with at most two units: "25 s", "3 min 10 s", "2 h 5 min"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -52,29 +60,25 @@ def duration(seconds: float) -> str:
 
 
 def validation_message(error: Any) -> str:
-    """Return the first complaint of a pydantic `ValidationError` as one line that quotes the value.
+    """Return the first fault of a pydantic `ValidationError` as one line that quotes the value.
 
-    What takes a number or a word complains of both: of a number, only what is wrong with the number counts.
+    An option that accepts a number or a word has a fault for each. If the value is a number, only the fault
+    of the number is reported.
     """
     faults = error.errors()
     place, value = _place(faults[0]), faults[0]["input"]
-    same = [fault for fault in faults if _place(fault) == place]
-    told = (
-        [fault for fault in same if fault["type"] != "literal_error"]
-        if isinstance(value, float | int)
-        else []
-    )
-    said = dict.fromkeys(
-        fault["msg"].removeprefix("Value error, ").removeprefix("Input ") for fault in told or same
-    )
-    message = " or ".join(said)
+    relevant = [fault for fault in faults if _place(fault) == place]
+    if isinstance(value, float | int):
+        relevant = [fault for fault in relevant if fault["type"] != "literal_error"] or relevant
+    messages = (fault["msg"].removeprefix("Value error, ").removeprefix("Input ") for fault in relevant)
+    message = " or ".join(dict.fromkeys(messages))
     if faults[0]["type"] == "value_error":
         return f"{place}: {message}" if place else message
     return f"{place} {message} (got {value!r})"
 
 
 def _place(fault: Any) -> str:
-    """Return where a fault is; pydantic's names for the choices of a union are no part of it."""
+    """Return the place of a fault, without pydantic's names for the members of a union."""
     return ".".join(
         part for part in map(str, fault["loc"]) if not part.startswith(("constrained-", "literal["))
     )

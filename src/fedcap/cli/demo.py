@@ -29,10 +29,10 @@ def demo(
     from fedcap.report.page import page
     from fedcap.report.story import packed
     from fedcap.runs.outcome import CELLS
-    from fedcap.simulation import make_crew
+    from fedcap.simulation import make_pool
 
     planned = tour.cells(seed, rounds)
-    with make_crew(workers) as crew, GridProgress(len(planned), quiet) as progress:
+    with make_pool(workers) as crew, GridProgress(len(planned), quiet) as progress:
         results = []
         for cell, result in tour.run(planned, out, crew, [progress]):
             results.append((cell, result))

@@ -35,9 +35,9 @@ def print_plan(experiment: Experiment, as_json: bool) -> None:
 def _plan(experiment: Experiment) -> dict[str, Any]:
     """Load the data, build the network and the server, and return the run's size."""
     from fedcap.products import chosen_products
-    from fedcap.simulation import Simulation, make_crew
+    from fedcap.simulation import Simulation, make_pool
 
-    with make_crew(1) as crew:
+    with make_pool(1) as crew:
         simulation = Simulation(experiment, crew)
         return {
             "rounds": experiment.rounds,

@@ -18,7 +18,7 @@ from fedcap.errors import InputError
 
 if TYPE_CHECKING:
     from fedcap.runs import NewDirectory, RunDirectory
-    from fedcap.simulation import Crew, Experiment
+    from fedcap.simulation import Experiment, WorkerPool
 
 
 def run(
@@ -117,14 +117,14 @@ def run(
             _play(experiment, directory, crew, as_json, quiet, extend=resume is not None)
 
 
-def _crew(experiment: Experiment, engine: Literal["local", "ray"], address: str | None) -> Crew:
-    from fedcap.simulation import make_crew
+def _crew(experiment: Experiment, engine: Literal["local", "ray"], address: str | None) -> WorkerPool:
+    from fedcap.simulation import make_pool
 
-    return make_crew(experiment.workers, experiment.device, engine, address)
+    return make_pool(experiment.workers, experiment.device, engine, address)
 
 
 def _play(
-    experiment: Experiment, out: RunDirectory, crew: Crew, as_json: bool, quiet: bool, extend: bool
+    experiment: Experiment, out: RunDirectory, crew: WorkerPool, as_json: bool, quiet: bool, extend: bool
 ) -> None:
     """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
@@ -133,7 +133,7 @@ def _play(
 
     try:
         with users_code(), RunProgress(experiment.rounds, quiet) as progress:
-            result = experiment.run(out=out, crew=crew, observers=[progress], extend=extend)
+            result = experiment.run(out=out, pool=crew, observers=[progress], extend=extend)
     except KeyboardInterrupt:
         begun = not out.is_new and (out.path / CONFIG).exists()
         how = f": continue with fedcap run --resume {out.path}" if begun else ""

@@ -22,7 +22,7 @@ def parse_setting(text: str) -> dict[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
         raise InputError(f"--set {text}: expected KEY=VALUE, such as method.alpha=5")
-    parsed = registry.value(value)
+    parsed = registry.parse_value(value)
     for part in reversed(key.strip().split(".")):
         parsed = {part: parsed}
     return parsed  # type: ignore[no-any-return]
@@ -38,5 +38,5 @@ def parse_lists(flag: str, texts: Iterable[str], form: str, example: str) -> dic
             raise InputError(f"{flag} {text}: expected {form}, such as {example}")
         if key in found:
             raise InputError(f"{flag} {key} is given twice: give its values in one, {key}=V1,V2")
-        found[key] = [registry.value(value) for value in registry.split(values)]
+        found[key] = [registry.parse_value(value) for value in registry.split(values)]
     return found

@@ -16,7 +16,7 @@ from fedcap.report.figures import draw_demo
 from fedcap.report.tables import DIVERGED_NOTE, Table
 from fedcap.runs import Result
 from fedcap.runs.outcome import CELLS
-from fedcap.simulation import Crew, Observer
+from fedcap.simulation import Observer, WorkerPool
 
 METHODS = ("local", "fedavg", "fedcap")
 ATTACKS = ("none", "sign-flipping", "lie", "min-max", "ipm")
@@ -49,7 +49,7 @@ def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> l
 
 
 def run(
-    planned: Sequence[Cell], out: Path, crew: Crew, observers: Sequence[Observer] = ()
+    planned: Sequence[Cell], out: Path, crew: WorkerPool, observers: Sequence[Observer] = ()
 ) -> Iterator[tuple[Cell, Result]]:
     """Run the cells one after the other, each in a directory of its own; finished ones are only read.
 
@@ -57,7 +57,7 @@ def run(
     """
     for cell in planned:
         where = out / CELLS / f"{cell.method}-{cell.place['attack']}-{cell.name[:8]}"
-        yield cell, cell.experiment.run(out=where, crew=crew, observers=observers)
+        yield cell, cell.experiment.run(out=where, pool=crew, observers=observers)
 
 
 @dataclass(frozen=True)

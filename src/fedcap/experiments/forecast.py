@@ -12,7 +12,7 @@ from typing import Any
 from fedcap.errors import plural
 from fedcap.experiments.cells import Cell
 from fedcap.runs import Outcome
-from fedcap.simulation import Crew, Experiment, Simulation, make_crew
+from fedcap.simulation import Experiment, Simulation, WorkerPool, make_pool
 
 Kind = tuple[str, str, str]
 """Runs of the same data set, network and method take about as long for a round."""
@@ -56,34 +56,31 @@ class _Timed(Exception):
         self.seconds = seconds
 
 
-class _OneJob(Crew):
-    """Does the first job of a batch alone; the first batch of training ends the run with its time."""
+class _OneTask(WorkerPool):
+    """Runs only the first task of a batch; the first batch of training ends the run with its time."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
 
-    def open(self, bench: Any, data: Any) -> None:
-        """Get ready for these clients."""
-        self._crew.open(bench, data)
+    def open(self, runner: Any, data: Any) -> None:
+        """Prepare for these clients."""
+        self._pool.open(runner, data)
 
-    def run(self, jobs: Any, models: Any, keeps: Any) -> Any:
-        """Return what the first job made, for all of them; of training, raise how long all would take."""
-        made = self._crew.run(jobs[:1], models, keeps[:1])
-        if jobs[0].kind == "train":
+    def _run(self, tasks: Any, models: Any, states: Any, rows: Any, count: int, store: Any) -> Any:
+        """Return the results of the first task for all tasks; of training, raise how long all would take."""
+        found = self._pool.run(tasks[:1], models, states[:1])
+        if tasks[0].kind == "train":
             began = time.perf_counter()  # the first time, networks were built
-            self._crew.run(jobs[:1], models, keeps[:1])
-            raise _Timed(len(jobs) * (time.perf_counter() - began))
-        count = len(jobs)
-        return replace(
-            made, updates=made.updates.repeat(count, 1), keeps=list(keeps), performed=made.performed * count
-        )
+            self._pool.run(tasks[:1], models, states[:1])
+            raise _Timed(len(tasks) * (time.perf_counter() - began))
+        return replace(found, updates=found.updates.repeat(count, 1), results=found.results * len(tasks))
 
 
 def seconds_of_round(experiment: Experiment) -> float:
     """Return how long a round's training takes on one core, by the time of one client."""
     try:
-        with make_crew(1, experiment.device) as crew:
-            Simulation(experiment, _OneJob(crew)).play()
+        with make_pool(1, experiment.device) as crew:
+            Simulation(experiment, _OneTask(crew)).play()
     except _Timed as known:
         return known.seconds
     return 0.0

@@ -14,7 +14,7 @@ from fedcap.errors import InputError, RunError
 from fedcap.experiments.cells import Cell
 from fedcap.experiments.store import CellStore
 from fedcap.runs import BusyError, Outcome, Result, RoundRecord
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """What the system says when no cell could be written: the grid ends."""
@@ -123,7 +123,7 @@ def no_room(store: CellStore, error: OSError) -> RunError:
 
 def _play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
     try:
-        with make_crew(1) as crew:
+        with make_pool(1) as crew:
             cell.experiment.run(store.directory(cell), crew, [_Telling(cell, watcher)])
         outcome = store.save(cell)
     except BusyError:
