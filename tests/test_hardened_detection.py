@@ -15,12 +15,8 @@ from torch import Tensor
 from fedcap.detection import Accusation, Score, get_values, make_defence
 from fedcap.detection.collusion import Collusion, centrality, unusualness
 from fedcap.detection.direction import Direction
-<<<<<<< HEAD
-from fedcap.matrix import Rows, cosines, deviations, evidence, sketch, weighted_median
-=======
 from fedcap.detection.evidence import Evidence
 from fedcap.matrix import Rows, cosines, deviations, evidence, sketch, weighted_median
->>>>>>> h-tests
 from fedcap.state import Tensors, owned
 
 # --- Medians and deviations

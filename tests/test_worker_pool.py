@@ -138,7 +138,6 @@ def test_a_batch_of_no_tasks_makes_no_updates(pool: WorkerPool):
     assert torch.equal(pool.run([], models_of(runner), [], count=2).updates, torch.zeros(2, runner.size))
 
 
-<<<<<<< HEAD
 def test_the_caller_may_write_into_the_matrix_of_updates(pool: WorkerPool):
     bench, jobs = tiny_runner(Pair()), tiny_tasks()
     pool.open(bench, tiny_data())
@@ -158,19 +157,6 @@ def test_updates_of_training_outlive_requests_and_evaluations(pool: WorkerPool):
         others = [replace(job, kind=kind, evaluate=True) for job in jobs]
         pool.run(others, models_of(bench), states)
     assert torch.equal(updates, before)
-=======
-def test_the_matrix_of_updates_belongs_to_the_caller(pool: WorkerPool):
-    runner, jobs = tiny_runner(Pair()), tiny_tasks()
-    pool.open(runner, tiny_data())
-    states = states_of(runner, jobs)
-    updates = pool.run(jobs, models_of(runner), states).updates
-    before = updates.clone()
-    updates[1] = 7.0
-    again = pool.run(jobs, models_of(runner), states).updates
-    assert torch.equal(again, before)
-    assert bool((updates[1] == 7.0).all())
-    assert torch.equal(updates[0], before[0])
->>>>>>> h-tests
 
 
 def test_evaluation_has_no_matrix_of_updates(pool: WorkerPool):

@@ -10,7 +10,15 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """An input of the user cannot be used; the message says what to do."""
+    """An input of the user cannot be used; the message says what to do.
+
+    `code` names the kind of mistake for programs and tests, `field` the setting or argument that is wrong.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "bad-input", field: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field
 
 
 class UserCodeError(InputError):

@@ -39,8 +39,7 @@ class FederateApp(App):
 
 def is_operators(directory: Path) -> bool:
     """Whether a directory is the operator's; refuse one that is neither the operator's nor a site's."""
-    from fedcap.federation.operator import FEDERATION
-    from fedcap.federation.site_config import SITE
+    from fedcap.federation.config import FEDERATION, SITE
 
     if (directory / FEDERATION).is_file():
         return True

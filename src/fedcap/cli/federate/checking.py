@@ -15,8 +15,7 @@ from fedcap.errors import plural
 def check(directory: EitherDirectory, as_json: AsJson = False) -> None:
     """Look at everything that can be wrong, and tell what to do: on the operator's side, or on a site's."""
     from fedcap.federation.checks import check_operator, check_site
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.site_config import SiteDirectory
+    from fedcap.federation.config import Operator, SiteDirectory
 
     operators = is_operators(directory)
     with users_code():
@@ -24,12 +23,12 @@ def check(directory: EitherDirectory, as_json: AsJson = False) -> None:
             found = check_operator(Operator.open(directory))
         else:
             found = check_site(SiteDirectory.open(directory))
-    wrong = [one for one in found if not one.well]
+    wrong = [one for one in found if not one.ok]
     if as_json:
         print_json({"well": not wrong, "checks": [asdict(one) for one in found]})
     else:
         for one in found:
-            typer.echo(f"  {'ok' if one.well else '✗ '}  {one.what:<11}  {one.said}")
+            typer.echo(f"  {'ok' if one.ok else '✗ '}  {one.what:<11}  {one.message}")
         typer.echo(f"{plural(len(wrong), 'thing')} to mend" if wrong else "all is well")
     if wrong:
         raise typer.Exit(FAILED)

@@ -12,7 +12,7 @@ from fedcap.cli.federate.app import EitherDirectory, OperatorDirectory, is_opera
 from fedcap.cli.output import AsJson, print_json, print_table
 
 if TYPE_CHECKING:
-    from fedcap.federation.ledger import Entry, Ledger
+    from fedcap.federation.ledger import Ledger, LedgerEntry
 
 Who = Annotated[str, typer.Argument(metavar="CLIENT", help="Its name, its fingerprint, or how that begins.")]
 Why = Annotated[str, typer.Option(help="Why; it is kept in the ledger and in the audit.")]
@@ -20,8 +20,8 @@ Why = Annotated[str, typer.Option(help="Why; it is kept in the ledger and in the
 
 def clients(directory: OperatorDirectory, as_json: AsJson = False) -> None:
     """List the clients: who each is, what it weighs, how it scores, what became of it and why."""
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import clients_table
+    from fedcap.federation.config import Operator
+    from fedcap.federation.status import clients_table
 
     operator = Operator.open(directory)
     if as_json:
@@ -61,14 +61,14 @@ def readmit(
 
 def _found(directory: Path, client: str) -> tuple[Ledger, str, int]:
     """Return the operator's ledger, the client that is meant, and the number of rounds so far."""
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import records
+    from fedcap.federation.config import Operator
+    from fedcap.federation.status import records
 
     operator = Operator.open(directory)
     return operator.ledger, operator.ledger.find(client).client, len(records(operator))
 
 
-def _tell(entry: Entry, what: str, as_json: bool) -> None:
+def _tell(entry: LedgerEntry, what: str, as_json: bool) -> None:
     if as_json:
         last = asdict(entry.changes[-1])
         print_json({"client": entry.client, "name": entry.name, **last})
@@ -78,9 +78,8 @@ def _tell(entry: Entry, what: str, as_json: bool) -> None:
 
 def status(directory: EitherDirectory, as_json: AsJson = False) -> None:
     """Tell how a federation or a site is: its round, whether it runs, who is there, what happened last."""
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import operator_status, site_status
-    from fedcap.federation.site_config import SiteDirectory
+    from fedcap.federation.config import Operator, SiteDirectory
+    from fedcap.federation.status import operator_status, site_status
 
     facts: dict[str, Any]
     if is_operators(directory):

@@ -33,9 +33,8 @@ def enrol(
 ) -> None:
     """Set a site up: its key, which never leaves it, its configuration, and a request for the operator."""
     from fedcap import data
-    from fedcap.federation.operator import Invitation
-    from fedcap.federation.setting_up import set_up_site
-    from fedcap.federation.site_config import POLICY, SITE
+    from fedcap.federation.config import POLICY, SITE, Invitation
+    from fedcap.federation.setup import set_up_site
     from fedcap.runs import overlay
 
     invited = Invitation.read(invitation)
@@ -85,13 +84,13 @@ def approve(
     A running server lets it in within a few seconds.
     """
     from fedcap.federation.audit import bounded
-    from fedcap.federation.identity import Request
+    from fedcap.federation.config import Operator
+    from fedcap.federation.keys import JoinRequest
     from fedcap.federation.ledger import State
-    from fedcap.federation.operator import Operator
 
     ledger = Operator.open(directory).ledger
     if Path(request).is_file():
-        asked = Request.read(Path(request))
+        asked = JoinRequest.read(Path(request))
         entry = ledger.ask(asked.client, asked.name, asked.key)
     else:
         entry = ledger.find(request)

@@ -27,13 +27,12 @@ def show_plan(
     if is_operators(directory):
         if agree or invitation is not None:
             raise InputError("agreeing is for sites: this is the operator's directory")
-        from fedcap.federation.operator import Operator
+        from fedcap.federation.config import Operator
 
         _show(Operator.open(directory).plan, None, None, as_json)
         return
-    from fedcap.federation.operator import INVITATION, Invitation
-    from fedcap.federation.policy import Policy
-    from fedcap.federation.site_config import AUTHORITY, POLICY, SiteDirectory
+    from fedcap.federation.config import AUTHORITY, INVITATION, POLICY, Invitation, SiteDirectory
+    from fedcap.federation.plan import SitePolicy
     from fedcap.files import write_aside
 
     site = SiteDirectory.open(directory)
@@ -45,7 +44,7 @@ def show_plan(
                 " and enrol in a new directory"
             )
         write_aside(directory / INVITATION, invited.text())
-    objection = Policy.read(directory / POLICY).objection(invited.plan)
+    objection = SitePolicy.read(directory / POLICY).objection(invited.plan)
     if agree:
         if objection is not None:
             raise InputError(f"{directory / POLICY} forbids this plan: {objection}")

@@ -9,14 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from fedcap.cli.federate.app import OperatorDirectory, SiteFolder
 from fedcap.cli.output import AsJson, print_json
-from fedcap.errors import InputError, RunError, plural
+from fedcap.errors import InputError, plural
 
 WISH_SECONDS = 600.0
 
@@ -65,27 +65,12 @@ def server(
     It prints what happens, with --json a line of JSON each. Ctrl-C or SIGTERM stops it, and nothing that was
     confirmed is lost.
     """
-    from fedcap.federation import front
-    from fedcap.federation.flower.serving import serve
-    from fedcap.federation.flower.version import require_flower
-    from fedcap.federation.ledger import OPERATOR
-    from fedcap.federation.lock import held
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import is_finished
+    from fedcap.federation.config import Operator
+    from fedcap.federation.flower.server import run_server
 
-    require_flower()
     operator, say = Operator.open(directory), teller(as_json)
-    with held(directory), until_stopped() as stop:
-        with nullcontext() if own_nginx else front.start(operator) as nginx:
-            say(f"{operator.plan.name}: sites reach this server at {operator.federation.address}")
-
-            def finished() -> bool:
-                if nginx is not None and not nginx.running:
-                    raise RunError(f"nginx ended, and sites reach the server through it: see {nginx.log}")
-                return until_finished and is_finished(operator)
-
-            serve(operator, finished, say, stop)
-            operator.audit.write("stopped", by=OPERATOR)
+    with until_stopped() as stop:
+        run_server(operator, say, stop, own_nginx, until_finished)
         say("stopped" if stop.is_set() else "finished")
 
 
@@ -94,7 +79,7 @@ def site(directory: SiteFolder, as_json: AsJson = False) -> None:
 
     It prints what happens, with --json a line of JSON each. Ctrl-C or SIGTERM stops it.
     """
-    from fedcap.federation.site_config import SiteDirectory
+    from fedcap.federation.config import SiteDirectory
     from fedcap.federation.site_process import run_site
 
     opened, say = SiteDirectory.open(directory), teller(as_json)
@@ -115,8 +100,7 @@ def customise(
     The site must be running, and trains once, from the global model. The plan bounds how many such
     models a site may have: each tells it something about the sites most like it.
     """
-    from fedcap.federation.lock import is_held
-    from fedcap.federation.site_config import SiteDirectory
+    from fedcap.federation.config import SiteDirectory, is_held
 
     opened = SiteDirectory.open(directory)
     if not is_held(directory):

@@ -12,7 +12,7 @@ from fedcap.cli.settings import Overrides, parse_setting
 from fedcap.errors import InputError, plural
 
 if TYPE_CHECKING:
-    from fedcap.federation.operator import Operator
+    from fedcap.federation.config import Operator
     from fedcap.federation.plan import Plan
 
 OF_RUNS = ("dataset", "method", "model", "training", "rounds", "seed", "participation")
@@ -71,9 +71,9 @@ def init(
     Whatever the options say is in federation.toml and plan.toml, to be read and changed. Called again on its
     directory, it keeps them, and writes the invitation anew.
     """
-    from fedcap.federation.operator import FEDERATION, Federation, Operator
+    from fedcap.federation.config import FEDERATION, Federation, Operator
     from fedcap.federation.plan import PLAN
-    from fedcap.federation.setting_up import refresh, set_up_operator
+    from fedcap.federation.setup import refresh, set_up_operator
     from fedcap.runs import overlay
 
     place = _given(host=host, port=port, link_port=link_port, root=root)
@@ -108,7 +108,7 @@ def _given(**flags: Any) -> dict[str, Any]:
 def plan_like(name: str, given: dict[str, Any]) -> Plan:
     """Return a plan for samples such as those of a data set, with the options that suit it."""
     from fedcap.federation.building import propose
-    from fedcap.federation.flower.bundle import digest
+    from fedcap.federation.flower.compat import bundle_digest
     from fedcap.simulation import Experiment
 
     more = {key: value for key, value in given.items() if key not in OF_RUNS}
@@ -124,7 +124,7 @@ def plan_like(name: str, given: dict[str, Any]) -> Plan:
         samples.samples.x.shape[1:],
         settings["training"],
         pixels=samples.pixels,
-        bundle=digest(),
+        bundle=bundle_digest(),
         **more,
     )
 
@@ -134,7 +134,7 @@ def _plan_described(
 ) -> Plan:
     """Return a plan for samples that nobody here has seen."""
     from fedcap.federation.building import propose
-    from fedcap.federation.flower.bundle import digest
+    from fedcap.federation.flower.compat import bundle_digest
 
     if classes is None or shape is None:
         raise InputError(
@@ -153,14 +153,14 @@ def _plan_described(
         sizes,
         given.get("training", {}),
         pixels=pixels,
-        bundle=digest(),
+        bundle=bundle_digest(),
         **more,
     )
 
 
 def _tell(operator: Operator, fingerprint: str, as_json: bool) -> None:
     """Tell the operator what there is, and what comes next."""
-    from fedcap.federation.operator import INVITATION
+    from fedcap.federation.config import INVITATION
 
     federation, plan, there = operator.federation, operator.plan, operator.directory
     invitation = there / INVITATION
