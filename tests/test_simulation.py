@@ -20,6 +20,7 @@ from fedcap.runs import Result, RoundRecord
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.simulation import Simulation, loop, make_pool
+from reproduction.setups import ABLATION
 
 SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
 

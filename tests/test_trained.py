@@ -245,7 +245,7 @@ def test_a_removed_client_is_sent_nothing_but_may_have_its_own(tmp_path: Path) -
     run = fedcap.read(tmp_path / "run")
     assert "1" in run.removed
     assert lacking(run, "1", "shared") == (
-        "no shared model of client '1': it was removed, and is sent nothing; there is personal and global"
+        "no shared model of client '1': it was removed, and receives none; there is personal and global"
     )
     assert run.model("1").training is False
 
@@ -259,7 +259,7 @@ def test_methods_say_which_models_they_have(tmp_path: Path) -> None:
     )
     assert "Local has no one model for all; there is personal" in lacking(local, "3", "global")
     assert "FedFomo has no one model for all; there is personal" in lacking(fedfomo, "3", "global")
-    assert "a client makes it itself" in lacking(fedfomo, "3", "shared")
+    assert "a client mixes it itself" in lacking(fedfomo, "3", "shared")
     assert "name a client" in lacking(local, None, "personal")
 
 
