@@ -12,7 +12,7 @@ from helpers import call
 from fedcap.cli.grid_progress import GridTable
 from fedcap.experiments import local
 from fedcap.experiments.grid import Grid
-from fedcap.experiments.store import CellStore, GridStatus
+from fedcap.experiments.store import CellStore, GridStatus, read_outcomes
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +70,20 @@ def test_a_grid_prints_its_tables_and_is_not_played_twice(capsys: pytest.Capture
     assert [(row["method"], row["seeds"]) for row in found["rows"]] == [("fedavg", "0 1"), ("fedcap", "0 1")]
     plan = json.loads(call(capsys, *flags, "--attacks", "none,ipm", "--dry-run", "--json")[1])
     assert [run["state"] for run in plan["runs"]] == ["done", "done", "left", "left"] * 2
+
+
+@pytest.mark.usefixtures("here")
+def test_saved_outcomes_count_as_done_where_they_are_reused(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["compare", "--methods", "local", "--seeds", "0-1", *FLAGS]
+    code, out, _ = call(capsys, *flags, "--out", "grid", "--save-outcomes", "saved.jsonl.gz", "-q")
+    assert code == 0
+    assert "saved.jsonl.gz" in out
+    assert len(read_outcomes(Path("saved.jsonl.gz"))) == 2
+    reuse = [*flags, "--out", "elsewhere", "--reuse", "saved.jsonl.gz"]
+    assert call(capsys, *reuse, "--dry-run")[1].startswith("2 runs: 2 done, 0 would be played")
+    assert call(capsys, *reuse, "-q")[0] == 0
+    assert not list(Path("elsewhere/cells").iterdir())
+    assert Path("elsewhere/tables.md").read_text() == Path("grid/tables.md").read_text()
 
 
 @pytest.mark.usefixtures("here")
