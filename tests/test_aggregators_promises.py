@@ -136,7 +136,7 @@ def test_rules_promise_what_their_modules_say():
     assert aggregators.make("gas", rule="mean").withstands(20, 6) == 0
 
 
-def test_rules_that_promise_nothing_can_be_broken_by_as_many_rows_as_they_are_told():
+def test_rules_without_a_promise_can_be_broken_by_m_rows():
     honest = honest_rows(18)
     along = sent_by(honest, the_honest_way(honest, 2))
     assert aggregators.make("clustered")(along, malicious=2).abs().max() > 1e20
@@ -162,7 +162,7 @@ def test_six_bad_rows_of_twenty_are_more_than_bucketing_promises_to_withstand():
 
 
 @pytest.mark.parametrize("name", ["median", "geometric-median", "krum", "bucketing"])
-def test_a_rule_told_of_more_than_it_withstands_still_answers(name: str):
+def test_a_rule_given_more_than_it_tolerates_still_answers(name: str):
     rule, rows = aggregators.make(name), honest_rows(20)
     told = rule.takes(20)
     assert rule.withstands(20, told) < told

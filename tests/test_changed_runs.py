@@ -162,7 +162,7 @@ def test_what_was_changed_is_not_believed(
     ],
     ids=["a figure", "a time", "its rounds", "who was malicious", "nesting", "a line more", "a long line"],
 )
-def test_a_finished_run_whose_result_does_not_follow_is_told(
+def test_a_finished_run_whose_result_does_not_follow_is_an_error(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Damage, said: str
 ) -> None:
     runs = damaged(home, tmp_path, True, damage)
@@ -185,7 +185,7 @@ def test_a_finished_run_whose_result_does_not_follow_is_told(
     ],
     ids=["zeros", "last", "first", "header", "name", "size", "round", "malicious", "weights", "data"],
 )
-def test_an_unfinished_run_with_a_changed_state_is_told(
+def test_an_unfinished_run_with_a_changed_state_is_an_error(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Damage, said: str
 ) -> None:
     runs = damaged(home, tmp_path, False, damage)
@@ -197,7 +197,9 @@ def lock_directory(run: Path) -> None:
     (run / ".lock").mkdir()
 
 
-def test_a_lock_that_is_none_is_told(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_in_place_of_the_lock_is_an_error(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = damaged(home, tmp_path, False, lock_directory)
     assert_told_or_right(home, runs, capsys, "/.lock: Is a directory", goes_on=False, readable=True)
 
@@ -247,7 +249,7 @@ def test_what_can_be_made_again_is(
         assert not thesis.exists() or thesis.read_text() == "years of work"
 
 
-def test_any_flipped_byte_of_a_checkpoint_is_told(home: Path, tmp_path: Path) -> None:
+def test_any_flipped_byte_of_a_checkpoint_is_found(home: Path, tmp_path: Path) -> None:
     content = (home / "whole" / CHECKPOINT).read_bytes()
     path = tmp_path / CHECKPOINT
     expected = checkpoint.unpack(home / "whole" / CHECKPOINT)[1]

@@ -96,7 +96,7 @@ PREFIX = {(ROUNDS, kind) for kind in ("missing", "empty", "half", "zeros", "a li
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "unfinished"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_is_told_or_made_again(
+def test_a_damaged_file_is_reported_or_written_again(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str, finished: bool
 ) -> None:
     if name == RESULT and not finished and kind in ("missing", "half", "zeros", "wrong types", "unreadable"):

@@ -21,7 +21,8 @@ from fedcap.runs import Measures, Metrics, Result, RoundRecord, Settings, Tallie
 from fedcap.runs.result import metrics_of
 from fedcap.simulation import Simulation, make_pool
 from fedcap.state import Samples
-from fedcap.training.evaluation import EVALUATION_BATCH, Findings
+from fedcap.training import task
+from fedcap.training.evaluation import EVALUATION_BATCH, ClassCounts, evaluate
 
 QUICK: dict[str, Any] = {"rounds": 2, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
 
@@ -48,18 +49,17 @@ def assert_near(found: Measures | None, expected: Measures) -> None:
 
 
 class Eavesdropper:
-    """Keeps the logits of every test in the last round, as the method's own functions give them."""
+    """Records the logits of every test in the last round, as the method's own functions give them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.logits: list[tuple[Tensor, Tensor]] = []
-        on = Findings.on.__func__  # type: ignore[attr-defined]
 
-        def listening(cls: type, samples: Samples, answer: Any, measure: bool) -> Findings:
-            if measure:
+        def listening(samples: Samples, answer: Any, count_classes: bool) -> tuple[int, ClassCounts | None]:
+            if count_classes:
                 self.logits.append((answer(samples.x), samples.y))
-            return on(cls, samples, answer, measure)  # type: ignore[no-any-return]
+            return evaluate(samples, answer, count_classes)
 
-        monkeypatch.setattr(Findings, "on", classmethod(listening))
+        monkeypatch.setattr(task, "evaluate", listening)
 
     def measured(self, classes: int, readings: int) -> Iterator[Measures]:
         for place in range(readings):
@@ -135,7 +135,7 @@ def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: 
 
 
 def test_counts_by_hand() -> None:
-    """Six samples of four classes; nobody is of class 2, and class 3 is never named."""
+    """Six samples of four classes; no sample is of class 2, and no answer is class 3."""
     tally = Tally(actual=[3, 2, 0, 1], predicted=[2, 3, 1, 0], correct=[2, 1, 0, 0], loss=9.0)
     expected = Measures(
         1.5,
@@ -160,7 +160,7 @@ def test_more_samples_than_a_batch_are_counted_whole() -> None:
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(total, 3, generator=generator)
     y = torch.randint(3, (total,), generator=generator)
-    counts = Findings.on(Samples(logits, y), lambda x: x, count_classes=True).counts
+    _, counts = evaluate(Samples(logits, y), lambda x: x, count_classes=True)
     assert counts is not None
     found = metrics_of(
         Tallies(["0", "1", "2"], None, Tally(counts.actual, counts.predicted, counts.correct, counts.loss))

@@ -172,7 +172,7 @@ def test_a_bug_that_only_real_data_shows_names_the_model_and_the_client(workers:
     assert "only with real data" in str(bug.value)
 
 
-def test_a_network_that_answers_in_another_shape_in_training_is_told() -> None:
+def test_a_network_with_another_output_shape_in_training_is_an_error() -> None:
     experiment = fedcap.Experiment(model="own_bugs:LateShape", method="fedavg", rounds=1, workers=1)
     with pytest.raises(WorkerError, match=r"own_bugs:LateShape answers 10 inputs with \(10, 7\)"):
         experiment.run()

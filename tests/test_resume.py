@@ -251,7 +251,7 @@ def test_a_run_of_a_version_that_computes_otherwise_is_another_one(
         fedcap.Experiment(**SMALL).run(out=short)
 
 
-def test_a_directory_of_a_machine_with_a_gpu_is_told_from_another(short: Path, tmp_path: Path) -> None:
+def test_a_directory_of_a_run_on_another_device_is_another_run(short: Path, tmp_path: Path) -> None:
     run = copy(short, tmp_path / "run", "provenance.json")
     config, facts = run / "config.toml", records.read(short).provenance
     config.write_text(config.read_text().replace('"cpu"', '"cuda:7"'))
