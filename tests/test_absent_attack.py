@@ -1,4 +1,4 @@
-"""An attack that nobody carries out, or whose rows are all refused, is told as such."""
+"""Attacks without malicious clients, and attacks whose rows are all rejected, are reported."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_word_that_toml_reads_as_a_number_is_the_word_where_one_is_asked_for(t
         fedcap.methods.make("fedavg", rule=float("nan"))
 
 
-# --- Names that the data bring
+# --- Clients' names from the data
 
 
 def test_clients_are_called_by_their_own_names(fedcap_run: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What rules promise about bad rows, how they treat rows that are no numbers, and what they refuse."""
+"""The tolerance that rules promise, rows that are not finite, and arguments that are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose files were changed: what does not belong together is told, and what can be made again is."""
+"""Runs whose files were changed: files of different runs are errors, and derived files are written again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thing and its options in a word, and back."""
+"""A component and its options written as one word, and read back."""
 
 from __future__ import annotations
 

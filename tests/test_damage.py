@@ -1,4 +1,4 @@
-"""Damaged run directories: each is told in one line that says what to do, or the run ends with the same bits.
+"""Damaged run directories: an error in one line says what to do, or the run ends with the same bits.
 
 Every damage is done to a finished and to an unfinished run. Then the run is resumed, run again with the same
 settings, and read. Whatever the answer, it is never a raw exception, and never another result.

@@ -1,4 +1,4 @@
-"""Detection: scores and reasons, the defence, its policy over rounds, and its memory, for every method."""
+"""Scores and accusations, the defence, its policy over rounds, and its memory, for every method."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Sum(Detector):
         return [Score("sum", total, self.limit, said)], {"total": total}
 
 
-# --- What is looked at
+# --- The view of a round
 
 
 def test_norms_and_cosines_are_those_of_the_calibrated_rows():
@@ -66,7 +66,7 @@ def test_finite_rows_are_judged_by_the_norm_if_models_were_recovered():
     assert recovered.finite.tolist() == [True, False, False, False]
 
 
-# --- Scores and reasons
+# --- Scores and accusations
 
 
 def test_a_score_accuses_values_over_the_limit():

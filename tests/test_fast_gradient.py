@@ -1,4 +1,4 @@
-"""The gradient by hand is autograd's, for every network that is a chain; all others go to autograd."""
+"""The fast gradient equals autograd's for every chain of layers; other networks use autograd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FLTrust: its step by hand, and the root set that nobody else has."""
+"""FLTrust: its step by hand, and its root set."""
 
 from __future__ import annotations
 

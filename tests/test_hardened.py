@@ -1,4 +1,4 @@
-"""FedCAP hardened: guarded mixing and the robust reference, by hand."""
+"""FedCAP's preset `hardened`: bounded mixing and the robust reference, by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inflate: where its rows lie, by hand, how far they go in a round, and what it does among broken rows."""
+"""Inflate: its rows by hand, its largest step in a round, and broken rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every method in the one loop, whatever its rule, its rounds and its attackers."""
+"""Every method in the round loop, with any rule, small rounds and malicious clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[WorkerPool]:
+def pool() -> Iterator[WorkerPool]:
     with make_pool(2) as workers:
         yield workers
 
@@ -116,14 +116,14 @@ def test_every_method_plays_under_attack_with_half_of_the_clients(name: str, att
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, crew: WorkerPool):
+def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, pool: WorkerPool):
     experiment = rival(name, attack="min-max", participation=0.6, rounds=3)
     whole = experiment.run(out=tmp_path / "whole")
     half = tmp_path / "half"
 
     with pytest.raises(Killed):
         experiment.run(out=half, observers=[Killer(after=2)])
-    resumed = experiment.run(out=half, pool=crew)
+    resumed = experiment.run(out=half, pool=pool)
     assert without_times(resumed) == without_times(whole)
     assert [r.norms for r in resumed.history] == [r.norms for r in whole.history]
     assert (half / CHECKPOINT).read_bytes() == (tmp_path / "whole" / CHECKPOINT).read_bytes()
@@ -149,18 +149,18 @@ SHOWN = {"rounds": 6, "eval_every": 6, "training": {"lr": 0.1}}
 
 
 @pytest.mark.slow
-def test_on_digits_personal_models_beat_fedavgs_shared_one(crew: WorkerPool):
+def test_on_digits_personal_models_beat_fedavgs_shared_one(pool: WorkerPool):
     results = {
-        name: fedcap.Experiment(method=name, eval_every=30).run(pool=crew)
+        name: fedcap.Experiment(method=name, eval_every=30).run(pool=pool)
         for name in ("fedavg", "ditto", "fedrod")
     }
     shared = results["fedavg"].tacc_shared
     assert all(result.tacc_personal > shared for result in results.values())
 
 
-def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(crew: WorkerPool):
-    mean = fedcap.Experiment(method="fedavg", attack="ipm", **SHOWN).run(pool=crew)
+def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(pool: WorkerPool):
+    mean = fedcap.Experiment(method="fedavg", attack="ipm", **SHOWN).run(pool=pool)
     method = {"name": "fedavg", "rule": "multi-krum"}
-    robust = fedcap.Experiment(method=method, attack="ipm", **SHOWN).run(pool=crew)
+    robust = fedcap.Experiment(method=method, attack="ipm", **SHOWN).run(pool=pool)
     assert mean.tacc_shared < 30
     assert robust.tacc_shared > mean.tacc_shared + 20

@@ -122,8 +122,8 @@ def test_counting_does_not_change_what_is_counted() -> None:
 def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: Path) -> None:
     experiment = fedcap.Experiment(attack="lie", **QUICK)
     alone = experiment.run(out=tmp_path / "run")
-    with make_pool(2) as crew:
-        together = experiment.run(pool=crew)
+    with make_pool(2) as pool:
+        together = experiment.run(pool=pool)
     assert without_times(alone) == without_times(together)
     written = json.loads((tmp_path / "run" / "result.json").read_text())
     assert written["metrics"] == asdict(alone.metrics)

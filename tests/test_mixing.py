@@ -1,4 +1,4 @@
-"""mixing.bin: who was mixed from whom, kept in few bytes, whatever happens to the run."""
+"""mixing.bin: the mixing weights in few bytes, correct after a kill at any moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's own network: lazy layers get their shapes, bugs are shown as its own, prints stay apart."""
+"""A user's network: lazy layers get their shapes, and exceptions have the user's traceback."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def test_lazy_layers_start_from_the_seed_in_every_process() -> None:
     assert not torch.equal(fresh_network(build, 4).weights, first)
     settings = {"rounds": 2, "model": "own_bugs:lazy", "training": {"epochs": 1}}
     alone = fedcap.Experiment(workers=1, **settings).run()
-    with make_pool(2) as crew:
-        assert without_times(fedcap.Experiment(**settings).run(pool=crew)) == without_times(alone)
+    with make_pool(2) as pool:
+        assert without_times(fedcap.Experiment(**settings).run(pool=pool)) == without_times(alone)
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_an_object_that_does_not_fit_is_one_clear_line(settings: Any, said: str)
         ),
         ({"observers": [Killer]}, "is a class, not an object"),
         ({"observers": Killer(1)}, "observers should be a list"),
-        ({"crew": 3}, "crew should be made by fedcap.simulation.make_pool"),
+        ({"pool": 3}, "pool should be made by fedcap.simulation.make_pool"),
     ],
 )
 def test_a_mistake_in_what_run_is_given_is_one_clear_line(given: Any, said: str) -> None:

@@ -1,4 +1,4 @@
-"""What a node of a Ray cluster does with a cell, and what is told where Ray, or the cluster, is missing."""
+"""A cell on a node of a Ray cluster, and the errors without Ray or without the cluster."""
 
 from __future__ import annotations
 

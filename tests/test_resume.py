@@ -1,4 +1,4 @@
-"""Resuming: a run goes on, further or with its data elsewhere, and never with anything that was changed."""
+"""Resuming: a run continues, also with more rounds or moved data, and never with changed settings."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_run_does_not_go_on_with_other_data(
     assert {path: path.read_bytes() for path in own.iterdir()} == before
 
 
-# --- What else a run is told apart by
+# --- Other differences between runs
 
 
 def test_a_run_with_the_users_code_edited_is_another_one(

@@ -1,4 +1,4 @@
-"""The scale-free test of length, against NumPy and SciPy."""
+"""The scale-free test of norms, against NumPy and SciPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The round loop: what a run promises about its seeds, its clients, its records and hostile rows."""
+"""The round loop: seeds, clients, records, evaluation and hostile rows."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_same_seed_gives_the_same_result_and_another_seed_another(method: str) -
 def test_result_does_not_depend_on_the_number_of_workers() -> None:
     experiment = small(attack="min-max", participation=0.6)
     alone = experiment.run()
-    with make_pool(2) as crew:
-        together = experiment.run(pool=crew)
+    with make_pool(2) as pool:
+        together = experiment.run(pool=pool)
     assert without_times(alone) == without_times(together)
     for one, two in zip(alone.history, together.history, strict=True):
         assert one.norms == two.norms

@@ -1,4 +1,4 @@
-"""Honest clients removed in numbers: a run in which nobody is left stops and says so, half is a warning."""
+"""Honest clients removed in numbers: a run without clients stops with a reason, half is a warning."""
 
 from __future__ import annotations
 

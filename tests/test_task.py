@@ -1,4 +1,4 @@
-"""One client's task: what it makes, what it tests, and that nothing but its own arguments decides."""
+"""One client's task: its results, its tests, and that they depend on its arguments alone."""
 
 from __future__ import annotations
 

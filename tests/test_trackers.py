@@ -1,4 +1,4 @@
-"""Trackers: what they are told, that none can stop a run, and that a resumed run goes on without doubles."""
+"""Trackers: what they receive, that none can stop a run, and that a resumed run repeats nothing."""
 
 from __future__ import annotations
 

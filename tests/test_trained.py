@@ -1,4 +1,4 @@
-"""Models taken out of a run: the run's own weights in plain modules, and one line where there is none."""
+"""Models taken from a run: its weights in plain modules, and an error in one line if there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's front door: no upload breaks a round, whatever it is; what is let in can be trusted."""
+"""Validation of uploads: no upload breaks a round, and the batch can be trusted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_batch_shares_no_memory_with_the_uploads():
     assert torch.equal(valid.batch.updates[0], GOOD)
 
 
-# --- The row
+# --- Updates
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -124,7 +124,7 @@ def test_a_row_that_requires_a_gradient_is_accepted_without_it():
     assert not valid.batch.updates.requires_grad
 
 
-# --- The claim
+# --- Sample counts
 
 
 @pytest.mark.parametrize("samples", [0, 0.0, -1, -0.5, math.nan, math.inf])
@@ -164,7 +164,7 @@ def test_a_single_claim_of_a_huge_number_stays_finite():
     assert valid.batch.samples.tolist() == [LARGEST_CLAIM]
 
 
-# --- Twice the same client
+# --- Repeated uploads
 
 
 def test_of_two_uploads_of_one_client_the_first_counts():
@@ -176,7 +176,7 @@ def test_of_two_uploads_of_one_client_the_first_counts():
     assert valid.ignored == (("c2", "sent more than once: only the first upload is used"),)
 
 
-# --- FedAvg behind the door
+# --- FedAvg on a validated batch
 
 
 def start(method):

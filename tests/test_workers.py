@@ -1,4 +1,4 @@
-"""Workers: no more than are useful, replaced when they are stopped, left alone when they are slow."""
+"""Workers: no more than are useful, replaced if they are killed, not replaced if they are slow."""
 
 from __future__ import annotations
 

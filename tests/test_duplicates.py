@@ -1,4 +1,4 @@
-"""Who sent the same but for noise: evenness against NumPy, and who is and is not found."""
+"""Duplicates up to noise: evenness against NumPy, and which clients are found."""
 
 from __future__ import annotations
 
