@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from damage_tools import CONFIG_LINES, Damage, assert_told_or_right, check_result, damaged, two_runs
+from damage_tools import CONFIG_LINES, Damage, assert_error_or_same_result, check_result, damaged, two_runs
 from helpers import call
 from run_tools import SMALL, left_behind
 from safetensors import safe_open
@@ -143,7 +143,7 @@ def test_what_was_changed_is_not_believed(
         said = "is not of this run: course is another"
         assert call(capsys, "run", "--resume", runs[0])[2].count(said) == 1
         return
-    assert_told_or_right(home, runs, capsys, said, goes_on=False, readable=False)
+    assert_error_or_same_result(home, runs, capsys, said, goes_on=False, readable=False)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_finished_run_whose_result_does_not_follow_is_an_error(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Damage, said: str
 ) -> None:
     runs = damaged(home, tmp_path, True, damage)
-    assert_told_or_right(home, runs, capsys, said, goes_on=False, readable=False)
+    assert_error_or_same_result(home, runs, capsys, said, goes_on=False, readable=False)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_an_unfinished_run_with_a_changed_state_is_an_error(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Damage, said: str
 ) -> None:
     runs = damaged(home, tmp_path, False, damage)
-    assert_told_or_right(home, runs, capsys, said, goes_on=False, readable=True)
+    assert_error_or_same_result(home, runs, capsys, said, goes_on=False, readable=True)
 
 
 def lock_directory(run: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_directory_in_place_of_the_lock_is_an_error(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = damaged(home, tmp_path, False, lock_directory)
-    assert_told_or_right(home, runs, capsys, "/.lock: Is a directory", goes_on=False, readable=True)
+    assert_error_or_same_result(home, runs, capsys, "/.lock: Is a directory", goes_on=False, readable=True)
 
 
 def linked_lock(run: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damage_tools import assert_told_or_right, damaged, two_runs
+from damage_tools import assert_error_or_same_result, damaged, two_runs
 from safetensors.torch import load_file, save_file
 
 from fedcap.runs import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS
@@ -113,4 +113,4 @@ def test_a_damaged_file_is_reported_or_written_again(
     readable = goes_on or name == CHECKPOINT or (not finished and (name, kind) in PREFIX)
     lost = name == CONFIG and kind in ("missing", "a link to nowhere")
     named = name if not lost else str(tmp_path)
-    assert_told_or_right(home, runs, capsys, named, goes_on, readable)
+    assert_error_or_same_result(home, runs, capsys, named, goes_on, readable)
