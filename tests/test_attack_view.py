@@ -87,7 +87,8 @@ def test_previews_change_neither_the_matrix_of_updates_nor_the_server(method: st
         while not simulation.is_finished:
             record = simulation.play()
             rejected = set(record.refused) & simulation.malicious
-            assert rejected == (simulation.malicious & set(record.participants) if short else set())
+            asked = {*record.participants, *record.asked}
+            assert rejected == (simulation.malicious & asked if short else set())
         return without_times(simulation.result())
 
     assert result(previews=3) == result(previews=0)

@@ -202,7 +202,7 @@ def test_a_batch_too_large_for_its_patches_uses_autograd(monkeypatch: pytest.Mon
     x, _ = batch((1, 8, 8))
     module = models.builder("cnn-digits", (1, 8, 8), 5)()
     assert is_chain(Network(module), x)
-    monkeypatch.setattr(layers, "ROOM", 1000)
+    monkeypatch.setattr(layers, "LARGEST_PATCHES", 1000)
     assert not is_chain(Network(module), x)
 
 

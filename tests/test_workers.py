@@ -39,7 +39,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def expected():
-    """The results of the jobs in this process."""
+    """The results of the tasks in this process."""
     return outcome(InProcessPool(), runner_of(Pair()))
 
 
