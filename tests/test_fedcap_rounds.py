@@ -14,6 +14,7 @@ from torch import nn
 from fedcap.detection import Batch
 from fedcap.errors import InputError
 from fedcap.methods import make
+from fedcap.methods.base import Sent
 from fedcap.training import Layout
 
 
@@ -386,3 +387,22 @@ def test_a_view_does_not_change_the_global_model():
     sent = method.send(state, ids)  # one client, and the global model for it
     method.view(state, sent, Batch(ids, torch.ones(1, SIZE), torch.ones(1)))
     assert torch.equal(state.model, torch.zeros(SIZE))
+
+
+def test_models_made_for_one_client_each_are_taken_without_a_copy():
+    models, ids = torch.randn(3, SIZE), torch.arange(3)
+    sent = Sent(ids, models, ids[:, None], is_fresh=True)
+    assert sent.take_models(ids).data_ptr() == models.data_ptr()
+    assert not len(sent.models)
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_models_of_some_participants_and_shared_models_are_copied(is_fresh: bool):
+    models, ids = torch.randn(3, SIZE), torch.arange(3)
+    sent = Sent(ids, models, ids[:, None], is_fresh=is_fresh)
+    taken = sent.take_models(torch.tensor([0, 2]))
+    assert torch.equal(taken, models[[0, 2]])
+    before = models.clone()
+    taken.zero_()
+    Sent.to_all(ids, models[0]).take_models(ids).zero_()
+    assert torch.equal(sent.models, before)
