@@ -162,7 +162,7 @@ def test_six_bad_rows_of_twenty_are_more_than_bucketing_promises_to_withstand():
 
 
 @pytest.mark.parametrize("name", ["median", "geometric-median", "krum", "bucketing"])
-def test_a_rule_given_more_than_it_tolerates_still_answers(name: str):
+def test_a_rule_with_a_larger_m_than_it_tolerates_still_answers(name: str):
     rule, rows = aggregators.make(name), honest_rows(20)
     told = rule.takes(20)
     assert rule.withstands(20, told) < told

@@ -135,7 +135,7 @@ def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: 
 
 
 def test_counts_by_hand() -> None:
-    """Six samples of four classes; no sample is of class 2, and no answer is class 3."""
+    """Six samples of four classes; nobody is of class 2, and class 3 is never named."""
     tally = Tally(actual=[3, 2, 0, 1], predicted=[2, 3, 1, 0], correct=[2, 1, 0, 0], loss=9.0)
     expected = Measures(
         1.5,
