@@ -14,7 +14,6 @@ import torch
 from helpers import without_times
 
 import fedcap
-from fedcap.experiments.paper.setups import ABLATION
 from fedcap.methods import hardened
 from fedcap.methods.fedavg import FedAvg
 from fedcap.runs import Result, RoundRecord
@@ -22,6 +21,14 @@ from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.simulation import Simulation, loop, make_pool
 
+ABLATION: dict[str, dict[str, Any]] = {
+    "customised": {"calibrate": False, "detect": False, "personalise": False},
+    "personal": {"customise": False, "calibrate": False, "detect": False},
+    "customised + calibrated": {"personalise": False},
+    "customised + personal": {"calibrate": False, "detect": False},
+    "FedCAP": {},
+}
+"""The rows of Table IV, as options of FedCAP."""
 SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
 
 
