@@ -381,8 +381,8 @@ def test_models_for_clients_outside_the_round_are_timed_as_evaluation(
 
     monkeypatch.setattr(Server, "models_for", slowly)
     seconds = simulation.play().seconds
-    assert seconds.server >= 0.3  # those who take part
-    assert seconds.evaluate >= 0.3  # those who do not
+    assert seconds.server >= 0.3  # for participants
+    assert seconds.evaluate >= 0.3  # for the others
     assert seconds.total >= seconds.train + seconds.evaluate + seconds.attack + seconds.server
 
 
@@ -424,4 +424,4 @@ def test_the_digest_does_not_depend_on_the_form_of_a_setting() -> None:
     assert len({small(method={"name": "fedcap", "detectors": names}).digest() for names in detectors}) == 1
     policies = ("strikes", {"name": "strikes", "strikes": 1})
     assert len({small(method={"name": "fedavg", "policy": policy}).digest() for policy in policies}) == 1
-    assert small(malicious=0.1).digest() == small(malicious=0.2).digest()  # nobody attacks
+    assert small(malicious=0.1).digest() == small(malicious=0.2).digest()  # there is no attack
