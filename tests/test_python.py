@@ -227,6 +227,6 @@ def test_nothing_is_said_of_workers_about_what_they_can_import(caplog: pytest.Lo
     ("setting", "owner"),
     [("detectors", "method"), ("alpha", "method"), ("epsilon", "attack"), ("lr", "training")],
 )
-def test_an_option_given_as_a_setting_is_told_whose_it_is(setting: str, owner: str) -> None:
+def test_an_option_given_as_a_setting_is_an_error_that_names_its_owner(setting: str, owner: str) -> None:
     with pytest.raises(InputError, match=f"'{setting}': it is an option of the {owner}, {owner}.{setting}"):
         fedcap.Experiment(**{setting: 1})

@@ -1,4 +1,4 @@
-"""Models taken out of a run: the run's own weights in plain modules, and one line where there is none."""
+"""Models taken from a run: its weights in plain modules, and an error in one line if there are none."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def test_with_many_clients_not_all_are_listed(tmp_path: Path) -> None:
     assert str(error.value).endswith("(there are 60, from 'u000' to 'u059')")
 
 
-def test_a_run_of_an_earlier_version_is_told_as_such(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_is_reported_as_such(tmp_path: Path) -> None:
     play(tmp_path / "run", method="fedavg", rounds=1)
     path = tmp_path / "run" / "provenance.json"
     facts = json.loads(path.read_text())
