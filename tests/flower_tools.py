@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcap.federation.building import propose
+from fedcap.federation.build import propose
 from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory
 from fedcap.federation.flower.compat import bundle_digest
 from fedcap.federation.flower.nginx import find_nginx

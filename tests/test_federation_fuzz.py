@@ -17,9 +17,8 @@ from federation_tools import Federation, make_site, plan_for
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fedcap.federation.messages import Answer, Malformed, Order, encode
-from fedcap.federation.site_process import respond
-from fedcap.federation.transport import Failure, Reply
+from fedcap.federation.messages import Answer, Failure, Malformed, Order, Reply, encode
+from fedcap.federation.site import respond
 
 pytestmark = pytest.mark.slow
 PLAN = plan_for({"name": "fedavg", "rule": "median"}, rounds=10**6)
@@ -126,7 +125,7 @@ ANSWERS = forgeries(
     nonce=("0" * 32,),
     round=(0, 1, 2, 10**6),
     samples=(0, 1, 30, 10**9),
-    extra=([0.5], []),
+    feedback=([0.5], []),
     tested=(0, 10, 10**9),
     shared_correct=(0, 11),
     personal_correct=(0, 11),
@@ -226,7 +225,7 @@ def test_no_order_breaks_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         type(site.directory.audit), "write", lambda *_, **__: None
     )  # each write waits for the disk
-    desk = site.desk(PLAN)
+    desk = site.prepare(PLAN)
     before = memory()
 
     @settings(max_examples=ORDERS, **FUZZ)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import fedcap
 from fedcap.federation.messages import Answer, Order
-from fedcap.federation.site_state import newest
+from fedcap.federation.site import newest
 from fedcap.training import fresh_network
 
 
@@ -120,7 +120,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Federation:
 
 
 def answers(made: Federation, client: str, weights: torch.Tensor, x: np.ndarray) -> torch.Tensor:
-    network = fresh_network(made.transport.sites[client].desk(made.plan).built.bench.build, 0)
+    network = fresh_network(made.transport.sites[client].prepare(made.plan).built.bench.build, 0)
     return torch.softmax(network.logits(weights, torch.from_numpy(x)), dim=1)
 
 
@@ -137,7 +137,7 @@ def test_a_sites_model_answers_from_its_directory(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     site = used.transport.sites[client]
-    test = site.desk(used.plan).data.local.test
+    test = site.prepare(used.plan).data.local.test
     np.savez(tmp_path / "new.npz", x=test.x.numpy(), y=test.y.numpy())
     folder = site.directory.directory
     code, out, _ = call(

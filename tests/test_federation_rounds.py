@@ -18,9 +18,8 @@ from helpers import Killed
 
 import fedcap
 from fedcap.federation.audit import verify
-from fedcap.federation.conductor import Conductor
-from fedcap.federation.messages import Answer, Order
-from fedcap.federation.transport import Failure
+from fedcap.federation.messages import Answer, Failure, Order
+from fedcap.federation.rounds import Conductor
 from fedcap.runs.checkpoint import unpack
 
 # --- What sites send
@@ -60,7 +59,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "no samples": (lambda _, honest: replace(honest, samples=0), "not positive and finite"),
     "samples as text": (lambda _, honest: replace(honest, samples="many"), "samples is not a whole number"),
     "endless samples": (lambda _, honest: replace(honest, samples=10**40), "samples is not a whole number"),
-    "a NaN beside it": (lambda _, honest: replace(honest, extra=(float("nan"),)), "not a finite number"),
+    "a NaN beside it": (lambda _, honest: replace(honest, feedback=(float("nan"),)), "not a finite number"),
     "no answer": (lambda *_: None, "did not answer within 5 s"),
     "an error": (lambda *_: Failure("its process died"), "its process died"),
     "a refusal": (

@@ -13,7 +13,7 @@ import torch
 from federation_tools import DATA, federation, make_site, plan_for
 
 import fedcap
-from fedcap.federation.building import Built
+from fedcap.federation.build import Built
 from fedcap.federation.messages import Answer, Malformed, Order
 from fedcap.federation.plan import Plan, SitePolicy
 from fedcap.federation.site import Site
@@ -78,9 +78,9 @@ GOOD = Answer("n", 3, np.ones(4, np.float32), 10).pack()
         ({}, {"round": True}),
         ({}, {"round": 1.0}),
         ({}, {"samples": float("nan")}),
-        ({}, {"extra": "text"}),
-        ({}, {"extra": [1.0] * 10_001}),
-        ({}, {"extra": [None]}),
+        ({}, {"feedback": "text"}),
+        ({}, {"feedback": [1.0] * 10_001}),
+        ({}, {"feedback": [None]}),
         ({}, {"seconds": float("inf")}),
         ({}, {"tested": "all"}),
         ({"update": "text"}, {}),
@@ -192,9 +192,9 @@ def test_a_site_does_not_train_on_models_that_cannot_be(
 ) -> None:
     site = make_site(tmp_path, "0", PLAN)
     assert site.answer(order_for(PLAN)).refused is None
-    before = site.desk(PLAN).states.last()
+    before = site.prepare(PLAN).states.last()
     assert site.answer(replace(order_for(PLAN, 2), models=models)).refused == said
-    after = site.desk(PLAN).states.last()
+    after = site.prepare(PLAN).states.last()
     assert after.round == 1
     assert torch.equal(after.kept["personal"], before.kept["personal"])
 
@@ -255,9 +255,9 @@ def test_a_site_started_again_goes_on_from_its_disk_with_the_same_bits(tmp_path:
         expected = twin.answer(order_for(PLAN, number, seed=number))
         found = Site(site.directory, "0").answer(order_for(PLAN, number, seed=number))  # as if just started
         assert np.array_equal(found.update, expected.update)
-    assert site.desk(PLAN).states.rounds() == [2, 3]
-    for name, tensor in twin.desk(PLAN).states.last().kept.items():
-        assert torch.equal(site.desk(PLAN).states.last().kept[name], tensor)
+    assert site.prepare(PLAN).states.rounds() == [2, 3]
+    for name, tensor in twin.prepare(PLAN).states.last().kept.items():
+        assert torch.equal(site.prepare(PLAN).states.last().kept[name], tensor)
 
 
 def test_a_site_killed_in_mid_round_keeps_the_state_of_before(
@@ -278,7 +278,7 @@ def test_a_site_killed_in_mid_round_keeps_the_state_of_before(
         site.answer(order_for(PLAN, 2))
     monkeypatch.undo()
     back = Site(site.directory, "0")
-    assert back.desk(PLAN).states.last().round == 1
+    assert back.prepare(PLAN).states.last().round == 1
     assert np.array_equal(back.answer(order_for(PLAN, 2)).update, twin.answer(order_for(PLAN, 2)).update)
 
 
@@ -288,7 +288,7 @@ def test_a_round_played_again_starts_from_the_state_before_it(tmp_path: Path) ->
     for number in (1, 1, 5, 5, 6, 6):
         answers = [site.answer(order_for(plan, number)).update for _ in range(2)]
         assert np.array_equal(*answers)
-    states = site.desk(plan).states
+    states = site.prepare(plan).states
     assert states.rounds() == [5, 6]
     assert states.before(1).kept == {}  # a federation from the start
     assert states.before(3).round == 5  # the server went back further than the site can
@@ -297,7 +297,7 @@ def test_a_round_played_again_starts_from_the_state_before_it(tmp_path: Path) ->
 def test_a_damaged_state_is_told_and_never_trained_on(tmp_path: Path) -> None:
     site = make_site(tmp_path, "0", PLAN)
     site.answer(order_for(PLAN, 1))
-    (path,) = site.desk(PLAN).states.path.iterdir()
+    (path,) = site.prepare(PLAN).states.path.iterdir()
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
