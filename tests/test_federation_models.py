@@ -100,7 +100,7 @@ def test_every_method_that_shares_has_a_model_for_a_newcomer(tmp_path: Path, met
         made.join("2")
         assert conductor.customise("2").received_correct is not None
         if method != "fedfomo":  # with FedFomo a site mixes by itself
-            assert torch.equal(made.state("2").received, conductor.server.global_model)
+            assert torch.equal(made.state("2").received, conductor.server.inspect().global_model)
 
 
 # --- Use
@@ -120,7 +120,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Federation:
 
 
 def answers(made: Federation, client: str, weights: torch.Tensor, x: np.ndarray) -> torch.Tensor:
-    network = fresh_network(made.transport.sites[client].prepare(made.plan).built.bench.build, 0)
+    network = fresh_network(made.transport.sites[client].prepare(made.plan).built.runner.build, 0)
     return torch.softmax(network.logits(weights, torch.from_numpy(x)), dim=1)
 
 

@@ -81,6 +81,8 @@ GOOD = Answer("n", 3, np.ones(4, np.float32), 10).pack()
         ({}, {"feedback": "text"}),
         ({}, {"feedback": [1.0] * 10_001}),
         ({}, {"feedback": [None]}),
+        ({}, {"feedback": [10**400]}),
+        ({}, {"seconds": 10**400}),
         ({}, {"seconds": float("inf")}),
         ({}, {"tested": "all"}),
         ({"update": "text"}, {}),
@@ -182,7 +184,7 @@ def test_a_federation_goes_on_without_a_site_that_refuses(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("models", "said"),
     [
-        (np.full((1, PLAN.weights), np.nan, np.float32), "the models that came are not finite"),
+        (np.full((1, PLAN.weights), np.nan, np.float32), "the models of the order are not finite"),
         (np.zeros((1, 7), np.float32), f"models of 7 weights: the plan's have {PLAN.weights:,}"),
         (np.zeros((0, 0), np.float32), "something failed at this site: its own audit says what"),
     ],
