@@ -1,4 +1,4 @@
-"""`fedcap report`: one page from any directory, and a line where there is none."""
+"""`fedcap report`: one page from any directory, and one line where that is not possible."""
 
 from __future__ import annotations
 
@@ -9,59 +9,57 @@ from pathlib import Path
 import pytest
 from grid_tools import TINY
 from helpers import call
-from story_tools import decoded, record, write
+from report_tools import decoded, record, write
 
 import fedcap
 
 NAMES = ["ada", "bob"]
 
 
-def story_in(page: Path) -> dict[str, object]:
+def report_in(page: Path) -> dict[str, object]:
     found = re.search(
-        r'<script type="application/json" id="story">(.*?)</script>', page.read_text(), re.DOTALL
+        r'<script type="application/json" id="report">(.*?)</script>', page.read_text(), re.DOTALL
     )
     assert found is not None
     return decoded(json.loads(found[1]))
 
 
-def test_the_page_stands_in_the_directory_unless_told_otherwise(
+def test_the_page_is_written_to_the_directory_or_to_another_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write(tmp_path / "run", [record(1, NAMES), record(2, NAMES)], NAMES)
     code, out, _ = call(capsys, "report", run)
     assert code == 0
     assert out.startswith(f"{run / 'report.html'}: ")
-    story = story_in(run / "report.html")
-    assert (story["kind"], story["played"]) == ("run", 2)
+    report = report_in(run / "report.html")
+    assert (report["kind"], report["done"]) == ("run", 2)
     elsewhere = tmp_path / "page.html"
     code, out, _ = call(capsys, "report", run, "-o", elsewhere, "--json")
     told = json.loads(out)
     assert (told["file"], told["bytes"]) == (str(elsewhere), elsewhere.stat().st_size)
-    assert told["thinned"] == told["troubles"] == []
+    assert told["omitted"] == told["problems"] == []
 
 
-def test_what_clients_reach_alone_is_shown_where_it_is_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_local_is_compared_with_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for method in ("fedcap", "local"):
         fedcap.Experiment(**TINY, method=method).run(out=tmp_path / method)
     code, _, _ = call(capsys, "report", tmp_path / "fedcap", "--local", tmp_path / "local")
     assert code == 0
-    story = story_in(tmp_path / "fedcap" / "report.html")
-    assert any(client["gain"] is not None for client in story["course"]["clients"])
+    report = report_in(tmp_path / "fedcap" / "report.html")
+    assert any(client["gain"] is not None for client in report["run"]["clients"])
     code, _, error = call(capsys, "report", tmp_path / "local", "--local", tmp_path / "fedcap")
     assert code == 2
-    assert "--method local" in error
+    assert "is not a run of the method local" in error
 
 
-def test_troubles_and_what_was_thinned_are_printed(
+def test_problems_and_what_was_left_out_are_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write(tmp_path / "run", [record(1, NAMES), record(2, ["x" * 90])], NAMES)
     (run / "result.json").write_text("nonsense")
     code, out, _ = call(capsys, "report", run)
     assert code == 0
-    assert "trouble: " in out
+    assert "problem: " in out
     assert "result.json" in out
     assert "Names longer than 60 characters are cut." in out
 
@@ -76,7 +74,9 @@ def test_a_directory_with_nothing_in_it_is_bad_input(
     assert "holds no run, grid or federation" in error
 
 
-def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = write(tmp_path / "run", [record(1, NAMES)], NAMES)
     code, _, error = call(capsys, "report", run, "-o", tmp_path / "no" / "page.html")
     assert code == 2

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from fedcap.experiments.paper.setups import ABLATION
 from helpers import without_times
 
 import fedcap
-from fedcap.experiments.paper.setups import ABLATION
 from fedcap.runs import Result, RoundRecord
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload

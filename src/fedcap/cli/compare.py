@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.engines import Address, DryRun, EngineName, Jobs, Nice, Retry
+from fedcap.cli.engines import Address, DryRun, EngineName, Jobs, Retry
 from fedcap.cli.errors import FAILED, Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
 from fedcap.cli.plan import print_grid_plan
@@ -15,10 +15,9 @@ from fedcap.cli.settings import Overrides, parse_lists, parse_setting
 from fedcap.errors import RunError, plural
 
 if TYPE_CHECKING:
-    from fedcap.experiments.cells import Cell
-    from fedcap.experiments.engines.base import Engine
-    from fedcap.experiments.plan import Plan
-    from fedcap.experiments.store import CellStore
+    from fedcap.experiments.engine import Engine
+    from fedcap.experiments.grid import Cell
+    from fedcap.experiments.store import CellStore, GridStatus
 
 
 def compare(
@@ -46,16 +45,16 @@ def compare(
         str | None, typer.Option(help="Method to compare the others with. [default: fedcap]")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and tables are kept.")] = Path("fedcap-grid"),
-    known: Annotated[
+    reuse: Annotated[
         Path | None,
-        typer.Option(
-            exists=True, help="Outcomes that count as done: a folder of them, or a file of fedcap paper pack."
-        ),
+        typer.Option(exists=True, help="Outcomes that count as done: a saved file, or a folder of outcomes."),
+    ] = None,
+    save_outcomes: Annotated[
+        Path | None, typer.Option(metavar="FILE.jsonl.gz", help="Save all outcomes into one file.")
     ] = None,
     engine: EngineName = "local",
     address: Address = None,
     jobs: Jobs = None,
-    nice: Nice = False,
     retry: Retry = False,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the models of finished runs.")
@@ -68,11 +67,11 @@ def compare(
 
     The same command goes on where it was interrupted. Grids with the same --out share their runs.
     """
+    from fedcap.experiments import store as store_module
     from fedcap.experiments.comparison import Comparison
-    from fedcap.experiments.engines import make_engine
+    from fedcap.experiments.engine import make_engine
     from fedcap.experiments.grid import Grid
-    from fedcap.experiments.plan import Plan
-    from fedcap.experiments.store import CellStore
+    from fedcap.experiments.store import CellStore, GridStatus
     from fedcap.runs import overlay
 
     common: dict[str, Any] = {} if rounds is None else {"rounds": rounds}
@@ -84,19 +83,23 @@ def compare(
     with users_code():
         grid = Grid(axes=varied, **common) if file is None else Grid.read(file, varied, common)
         cells = grid.cells()
-        plays = make_engine(engine, jobs, nice, address)
-        store = CellStore(out, keep_models=keep_models, known=known)
-        Comparison.of([], against, cells)  # a mistake in it is told before anything starts
+        places = [cell.place for cell in cells]
+        plays = make_engine(engine, jobs, address)
+        store = CellStore(out, keep_models=keep_models, reuse=reuse)
+        Comparison.of([], against, places)  # a mistake in it is reported before anything starts
         if not dry_run:
             plan = play_cells(cells, store, plays, retry, quiet)
     if dry_run:
-        print_grid_plan(Plan.of(cells, store), store, jobs, retry, as_json)
+        print_grid_plan(GridStatus.of(cells, store), retry, as_json)
         return
-    compared = Comparison.of(plan.found, against, cells)
+    compared = Comparison.of(plan.finished, against, places)
     try:
         saved = compared.save(out)
+        if save_outcomes is not None:
+            store_module.save_outcomes(plan.finished, save_outcomes)
+            saved.append(save_outcomes)
     except OSError as error:
-        raise RunError(f"cannot write to {out}: {error.strerror}") from error
+        raise RunError(f"cannot write to {error.filename or out}: {error.strerror}") from error
     if as_json:
         failed = [{"place": dict(f.place), "why": f.why} for f in plan.failed.values()]
         facts = {"directory": str(out), "runs": len(plan.runs), "done": len(plan.done), "failed": failed}
@@ -111,23 +114,23 @@ def compare(
         raise typer.Exit(FAILED)
 
 
-def play_cells(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quiet: bool) -> Plan:
+def play_cells(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quiet: bool) -> GridStatus:
     """Play the cells that are not done, show how far they are, and return how each of them stands."""
     from fedcap.cli.grid_progress import GridTable
-    from fedcap.experiments.plan import Plan, made_ready
+    from fedcap.experiments.store import GridStatus, prepare
 
-    plan = made_ready(cells, store, retry)
+    plan = prepare(cells, store, retry)
     try:
         with GridTable(plan, quiet) as table:
             engine.run(plan.left, store, table)
     except KeyboardInterrupt:
-        plan = Plan.of(cells, store)
+        plan = GridStatus.of(cells, store)
         done = f"{len(plan.done)} of {plural(len(plan.runs), 'run')} are done and stay in {store.root}"
         raise Interrupted(f"interrupted: {done}; the same command goes on") from None
-    return Plan.of(cells, store)
+    return GridStatus.of(cells, store)
 
 
-def tell_failures(plan: Plan, out: Path) -> None:
+def tell_failures(plan: GridStatus, out: Path) -> None:
     """Tell in a line how many runs failed, and where to read why."""
     typer.echo(
         f"fedcap: {len(plan.failed)} of {plural(len(plan.runs), 'run')} failed: why is in {out / 'failed'};"

@@ -26,8 +26,8 @@ def demo(
     from fedcap.cli.progress import GridProgress
     from fedcap.cli.stories import story_for
     from fedcap.experiments import demo as tour
+    from fedcap.report.pack import pack
     from fedcap.report.page import page
-    from fedcap.report.story import packed
     from fedcap.runs.outcome import CELLS
     from fedcap.simulation import make_pool
 
@@ -37,12 +37,11 @@ def demo(
         for cell, result in tour.run(planned, out, crew, [progress]):
             results.append((cell, result))
             progress.cell_done()
-    made = tour.DemoTable.of(results)
-    tour.save(made, results, out)
-    save(report := out / REPORT, page(packed(story_for(out))))
+    tour.save(results, out)
+    save(report := out / REPORT, page(pack(story_for(out))))
     if as_json:
-        print_json(made.dicts())
+        print_json(tour.rows(results))
         return
-    print_table(made.table)
+    print_table(tour.table(results))
     typer.echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/{CELLS}")
     typer.echo(f"The whole story, a page for your browser: {report}")

@@ -17,8 +17,5 @@ Address = Annotated[
     ),
 ]
 Jobs = Annotated[int | None, typer.Option(help="Runs at once. [default: one per core]")]
-Nice = Annotated[bool, typer.Option("--nice", help="Leave the cores to others that want them.")]
 Retry = Annotated[bool, typer.Option("--retry", help="Try runs again that failed before.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Tell what would run and how long it may take, and stop.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run, and stop.")]

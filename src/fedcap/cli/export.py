@@ -29,7 +29,7 @@ def export(
     names that the network's own module gives them.
     """
     from fedcap.cli.site_models import models_of
-    from fedcap.simulation.models import exported
+    from fedcap.simulation.export import exported
 
     with users_code():
         models, run, client = models_of(directory, client)

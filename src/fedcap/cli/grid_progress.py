@@ -13,8 +13,8 @@ from fedcap.cli.progress import PlainLines
 from fedcap.errors import duration
 
 if TYPE_CHECKING:
-    from fedcap.experiments.cells import Cell
-    from fedcap.experiments.plan import Plan
+    from fedcap.experiments.grid import Cell
+    from fedcap.experiments.store import GridStatus
     from fedcap.runs import Outcome
 
 
@@ -24,7 +24,7 @@ class GridTable:
     It goes to stderr and disappears in the end; a run that fails leaves a line. With `quiet` it says nothing.
     """
 
-    def __init__(self, plan: Plan, quiet: bool = False) -> None:
+    def __init__(self, plan: GridStatus, quiet: bool = False) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._plain = None if quiet or self._console.is_terminal else PlainLines()
         self._total, self._done, self._failed = len(plan.runs), set(plan.done), set(plan.failed)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fedcap.cli.output import print_json, users_code
-from fedcap.errors import duration, plural
+from fedcap.errors import plural
 
 if TYPE_CHECKING:
-    from fedcap.experiments.plan import Plan
-    from fedcap.experiments.store import CellStore
+    from fedcap.experiments.store import GridStatus
     from fedcap.simulation import Experiment
 
 PRODUCTS = {"onednn": "oneDNN", "mkl": "MKL"}
@@ -66,20 +65,14 @@ def _lines(experiment: Experiment, plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def print_grid_plan(plan: Plan, store: CellStore, jobs: int | None, retry: bool, as_json: bool) -> None:
-    """Print which runs of a grid are done, failed and left, and how long those left may take."""
-    from fedcap.experiments.forecast import Forecast
-    from fedcap.simulation import available_cores
-
-    slots = jobs or available_cores()
+def print_grid_plan(plan: GridStatus, retry: bool, as_json: bool) -> None:
+    """Print which runs of a grid are done, failed and left."""
     failed = {} if retry else plan.failed
     left = [cell for cell in plan.runs if cell.name not in plan.done and cell.name not in failed]
-    with users_code():
-        foreseen = Forecast.of(left, store.outcomes().values(), slots)
     if as_json:
         states = dict.fromkeys(plan.done, "done") | dict.fromkeys(failed, "failed")
         runs = [{"name": c.name, "state": states.get(c.name, "left"), **c.place} for c in plan.runs]
-        print_json({"runs": runs, "seconds": foreseen.seconds, "at_once": slots, "basis": foreseen.basis})
+        print_json({"runs": runs})
         return
     told = f", {len(failed)} failed (--retry tries them again)" if failed else ""
     typer.echo(f"{plural(len(plan.runs), 'run')}: {len(plan.done)} done{told}, {len(left)} would be played")
@@ -88,6 +81,4 @@ def print_grid_plan(plan: Plan, store: CellStore, jobs: int | None, retry: bool,
     typer.echo("\n".join(lines[:RUNS_SHOWN]), nl=bool(lines))
     if len(lines) > RUNS_SHOWN:
         typer.echo(f"  … and {len(lines) - RUNS_SHOWN:,} more: --json has all")
-    if left:
-        typer.echo(f"About {duration(foreseen.seconds)}, {slots} at once; by {foreseen.basis}.")
     typer.echo("This is a dry run: nothing was kept.")

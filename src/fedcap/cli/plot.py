@@ -31,17 +31,17 @@ def plot(
 ) -> None:
     """Draw a figure for a paper, as PNG, PDF or SVG, in colours that colour-blind people tell apart."""
     from fedcap.cli.stories import story_for
-    from fedcap.report.plots import kinds_of
+    from fedcap.report.plots import plots_of
 
-    there = kinds_of(story_for(directory, local))
+    there = plots_of(story_for(directory, local))
     if kind is None:
         if as_json:
-            print_json({name: one.line for name, one in there.items()})
+            print_json({name: one.description for name, one in there.items()})
             return
         if not there:
             typer.echo(f"{directory} has nothing to draw yet")
         for name, one in there.items():
-            typer.echo(f"  {name:<10}{one.line}")
+            typer.echo(f"  {name:<10}{one.description}")
         return
     if kind not in there:
         raise InputError(f"{directory} has no figure {kind!r}: {nearest(kind, there)}")

@@ -31,18 +31,18 @@ def report(
     The page needs no network and no other file: it opens from a mail attachment.
     """
     from fedcap.cli.stories import story_for
+    from fedcap.report.pack import pack
     from fedcap.report.page import page
-    from fedcap.report.story import packed
 
-    story = story_for(directory, local)
+    made = story_for(directory, local)
     path = out or directory / REPORT
-    content = page(packed(story)).encode()
+    content = page(pack(made)).encode()
     save(path, content)
     if as_json:
-        troubles, thinned = list(story.troubles), list(story.thinned)
-        print_json({"file": str(path), "bytes": len(content), "thinned": thinned, "troubles": troubles})
+        problems, omitted = list(made.problems), list(made.omitted)
+        print_json({"file": str(path), "bytes": len(content), "omitted": omitted, "problems": problems})
         return
     typer.echo(f"{path}: {len(content) / 1000:,.0f} kB")
-    typer.echo(f"  {story.sentence}")
-    for line in (*(f"trouble: {told}" for told in story.troubles), *story.thinned):
+    typer.echo(f"  {made.summary}")
+    for line in (*(f"problem: {problem}" for problem in made.problems), *made.omitted):
         typer.echo(f"  {line}")

@@ -46,13 +46,13 @@ def _brief(table: Table) -> Table:
     columns = ("data set", "method", "attack", "seed", "rounds", "accuracy", "worst client")
     rows = []
     for number, row in enumerate(table.dicts(), start=1):
-        removed, attackers = row["attackers removed"], row["attackers"]
-        found = f"{removed} of {attackers}" if attackers and removed is not None else None
+        removed, malicious = row["malicious removed"], row["malicious"]
+        found = f"{removed} of {malicious}" if malicious and removed is not None else None
         cells = [row[column] for column in columns]
         if row["diverged"]:
             cells[columns.index("accuracy")] = f"{row['accuracy']:.1f} †"
         rows.append([str(number), *cells, found, row["honest removed"]])
-    return Table(("run", *columns, "attackers removed", "honest removed"), rows, notes=table.notes)
+    return Table(("run", *columns, "malicious removed", "honest removed"), rows, notes=table.notes)
 
 
 def _summary(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""The story of a directory, with all that is known of it from elsewhere: the paper's figures, the ledger."""
+"""The report on a directory, with what the ledger of a federation says about its clients."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from typing import TYPE_CHECKING
 from fedcap.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcap.report.story import Memo, Standing, Story
+    from fedcap.report.grid import Memo
+    from fedcap.report.model import Report
+    from fedcap.report.run import Standing
 
 
-def story_for(directory: Path, local: Path | None = None, memo: Memo | None = None) -> Story:
-    """Return the story of a run, a grid or a federation, finished or not; `memo` is as in `story_of`."""
-    from fedcap.experiments.paper.beside import said_of
-    from fedcap.report.story import story_of
+def story_for(directory: Path, local: Path | None = None, memo: Memo | None = None) -> Report:
+    """Return the report on a run, a grid or a federation; `memo` is that of `build_report`."""
+    from fedcap.report.page import build_report
 
-    return story_of(directory, local, standings_of(directory), said_of, memo)
+    return build_report(directory, local, standings_of(directory), memo)
 
 
 def standings_of(directory: Path) -> Mapping[str, Standing]:
-    """Return what a federation's ledger says of its clients; nothing if there is none."""
+    """Return what the ledger of a federation says about its clients; nothing if there is no ledger."""
     from fedcap.federation.audit import AUDIT, Audit
-    from fedcap.federation.ledger import LEDGER, Ledger
-    from fedcap.report.story import Standing
+    from fedcap.federation.ledger import LEDGER, OPERATOR, Ledger
+    from fedcap.report.run import Standing
 
-    for folder in (directory, directory.parent):  # of the operator, or of the run inside
+    for folder in (directory, directory.parent):  # of the operator, or of the run in it
         path = folder / LEDGER
         if path.exists():
-            with suppress(InputError):  # a damaged ledger is no reason for no page
+            with suppress(InputError):  # a damaged ledger does not prevent the page
                 entries = Ledger(path, Audit(folder / AUDIT)).entries().values()
                 return {
-                    entry.client: Standing(entry.name, str(entry.state), entry.changes[-1].reason)
+                    entry.client: Standing(
+                        entry.name, str(entry.state), last.reason, last.by == OPERATOR, last.round
+                    )
                     for entry in entries
+                    for last in entry.changes[-1:]
                 }
     return {}

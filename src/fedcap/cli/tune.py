@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedcap.cli.engines import Address, EngineName, Jobs, Nice, Retry
+from fedcap.cli.engines import Address, EngineName, Jobs, Retry
 from fedcap.cli.errors import Interrupted
 from fedcap.cli.output import AsJson, Quiet, print_json, print_table, users_code
 from fedcap.cli.settings import Overrides, parse_lists, parse_setting
@@ -50,7 +50,6 @@ def tune(
     engine: EngineName = "local",
     address: Address = None,
     jobs: Jobs = None,
-    nice: Nice = False,
     retry: Retry = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -61,7 +60,7 @@ def tune(
     """
     from fedcap import experiments
     from fedcap.cli.grid_progress import GridTable
-    from fedcap.experiments.engines import make_engine
+    from fedcap.experiments.engine import make_engine
     from fedcap.runs import overlay, read_toml
 
     flags = {"dataset": dataset, "method": method, "rounds": rounds}
@@ -81,7 +80,7 @@ def tune(
                 search=search,
                 trials=trials,
                 out=out,
-                engine=make_engine(engine, jobs, nice, address),
+                engine=make_engine(engine, jobs, address),
                 watching=lambda plan: GridTable(plan, quiet),
                 retry=retry,
                 **given,

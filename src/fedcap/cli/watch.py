@@ -15,7 +15,7 @@ from fedcap.cli.report import LocalRun
 from fedcap.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcap.report.story import Memo
+    from fedcap.report.grid import Memo
 
 
 def watch(
@@ -37,8 +37,8 @@ def watch(
     and nothing else.
     """
     from fedcap.cli.stories import story_for
-    from fedcap.report.story import NothingThere
-    from fedcap.report.watch import Watch
+    from fedcap.report.live import LivePage
+    from fedcap.report.page import NothingThere
 
     if directory.exists() and not directory.is_dir():
         raise InputError(f"{directory} is a file: give the directory of a run, a grid or a federation")
@@ -46,7 +46,10 @@ def watch(
     if local is not None:
         with suppress(NothingThere):  # if it does not go with what is there, that is told at once
             story_for(directory, local, memo)
-    with until_stopped() as stop, Watch(directory, port, lambda path: story_for(path, local, memo)) as served:
+    with (
+        until_stopped() as stop,
+        LivePage(directory, port, lambda path: story_for(path, local, memo)) as served,
+    ):
         if as_json:
             typer.echo(json.dumps({"address": served.address, "directory": str(directory)}))
         else:
