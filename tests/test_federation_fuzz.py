@@ -39,7 +39,24 @@ FUZZ: dict[str, Any] = {
 DTYPES = ("<f4", "<f4", "<f4", "<f8", "<f2", "<i4", "|u1", "|b1", "<u8")
 TEXTS = st.sampled_from(("", "0" * 32, "x" * 10_000, "two\nlines\x00\x1b[2J", "../../key")) | st.text()
 NUMBERS = st.sampled_from(
-    (0, 1, -1, 2**31, 2**62, 2**63, 10**30, 10**400, True, 0.5, -0.0, 1e308, float("nan"), float("inf"), "7", None)
+    (
+        0,
+        1,
+        -1,
+        2**31,
+        2**62,
+        2**63,
+        10**30,
+        10**400,
+        True,
+        0.5,
+        -0.0,
+        1e308,
+        float("nan"),
+        float("inf"),
+        "7",
+        None,
+    )
 )
 VALUES = TEXTS | NUMBERS | st.lists(NUMBERS, max_size=5) | st.just([1.0] * 10_001) | st.just({"a": [{}]})
 

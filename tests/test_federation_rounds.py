@@ -176,7 +176,7 @@ def test_strangers_wait_for_approval_and_the_removed_stay_out_until_they_are_tak
         made.ledger.readmit("1", "mended")
         record = conductor.play()
         assert (record.participants, record.asked) == (["0", "1", "2", "3"], ["1"])
-        assert record.notes == ["1 was taken back: mended"]
+        assert record.notes == ["1 was readmitted: mended"]
     assert {entry.client: str(entry.state) for entry in made.ledger.entries().values()} == dict.fromkeys(
         "0123", "active"
     )
