@@ -54,12 +54,12 @@ def test_a_newcomer_gets_its_customised_model_and_nothing_changes_on_the_server(
     roster = before.pop("roster.names"), after.pop("roster.names")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert len(roster[0]) < len(roster[1])  # it was enrolled in the meantime, and has its row
+    assert len(roster[0]) < len(roster[1])  # it joined in the meantime, and has its row
     assert trained.ledger.find("3").customised == 1
     assert [event.client for event in trained.events("customised")] == ["3"]
 
 
-def test_models_for_newcomers_are_bounded_and_for_the_enrolled_alone(trained: Federation) -> None:
+def test_models_for_newcomers_are_bounded_and_for_approved_clients_only(trained: Federation) -> None:
     with trained.conductor() as conductor:
         conductor.customise("3")
         with pytest.raises(fedcap.InputError, match="site-3 has received 1 model already"):

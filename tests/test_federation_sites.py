@@ -233,7 +233,7 @@ def test_labels_are_matched_to_the_plans_classes_by_name(tmp_path: Path) -> None
     assert torch.bincount(whole).tolist() == [0, 20, 20]
     assert found.scaling is not None
     assert torch.allclose(found.local.train.x.mean(dim=0), torch.zeros(4), atol=1e-5)
-    with pytest.raises(fedcap.InputError, match="the data has a class 'dead', which the plan has not"):
+    with pytest.raises(fedcap.InputError, match="the data have a class 'dead'"):
         load_site_data(save(tmp_path / "other.npz", ["well", "dead"] * 20), None, 0, plan)
     with pytest.raises(fedcap.InputError, match="one input is 4 numbers here, and 1×8×8 numbers in the plan"):
         load_site_data(table, None, 0, PLAN)
