@@ -2,7 +2,7 @@
 model.
 
 `answer` never raises. The site refuses what it does not agree to with one line. If something fails at the
-site, the server is told only that it failed; the reason is in the site's own audit. Between rounds, a site
+site, the server learns only that it failed; the reason is in the site's own audit. Between rounds, a site
 keeps its client state and the last model that it received on its own disk, for the last two rounds it took
 part in. A round that is played again, because the server gave it up or was killed, starts from the state
 before it, so no round is trained twice.
@@ -35,12 +35,12 @@ from fedcap.training.network import PROCESS_WIDE
 LOG = logging.getLogger("fedcap")
 FAILED = "something failed at this site: its own audit says what"
 GENERATIONS = 2
-"""How many states of a site are kept."""
+"""How many states of a site stay on disk."""
 SUFFIX = ".safetensors"
 
 
 class Refusal(Exception):
-    """The site does not carry out an order; the server is told why."""
+    """The site does not carry out an order, for a reason that the server may know."""
 
 
 @dataclass(frozen=True)

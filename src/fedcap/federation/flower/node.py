@@ -151,7 +151,11 @@ def run_site(
     require_flower()
     plans = directory.plans()
     if not plans:
-        raise InputError(f"{directory.directory} has agreed to no plan: agree to one first", code="no-plan")
+        raise InputError(
+            f"this site has agreed to no plan: fedcap federate agree {directory.directory}",
+            code="not-agreed",
+            field="plan",
+        )
     bundles = sorted({plan.bundle for plan in plans.values() if plan.bundle is not None})
     if bundles and bundle_digest() not in bundles:
         raise InputError(
