@@ -80,7 +80,7 @@ def site(directory: SiteFolder, as_json: AsJson = False) -> None:
     It prints what happens, with --json a line of JSON each. Ctrl-C or SIGTERM stops it.
     """
     from fedcap.federation.config import SiteDirectory
-    from fedcap.federation.site_process import run_site
+    from fedcap.federation.flower.node import run_site
 
     opened, say = SiteDirectory.open(directory), teller(as_json)
     log = logging.getLogger("fedcap")

@@ -107,7 +107,7 @@ def _given(**flags: Any) -> dict[str, Any]:
 
 def plan_like(name: str, given: dict[str, Any]) -> Plan:
     """Return a plan for samples such as those of a data set, with the options that suit it."""
-    from fedcap.federation.building import propose
+    from fedcap.federation.build import propose
     from fedcap.federation.flower.compat import bundle_digest
     from fedcap.simulation import Experiment
 
@@ -133,7 +133,7 @@ def _plan_described(
     name: str, given: dict[str, Any], classes: str | None, shape: str | None, pixels: bool
 ) -> Plan:
     """Return a plan for samples that nobody here has seen."""
-    from fedcap.federation.building import propose
+    from fedcap.federation.build import propose
     from fedcap.federation.flower.compat import bundle_digest
 
     if classes is None or shape is None:
