@@ -19,7 +19,6 @@ from fedcap.cli import (
     export,
     federate,
     listing,
-    paper,
     plot,
     predict,
     report,
@@ -48,7 +47,6 @@ app.command()(predict.predict)
 app.command("list")(listing.list_)
 app.command()(explain.explain)
 app.add_typer(data.app, name="data")
-app.add_typer(paper.app, name="paper")
 app.add_typer(federate.app, name="federate")
 
 
