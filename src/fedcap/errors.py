@@ -1,22 +1,65 @@
-"""Words as people read them."""
+"""The errors that fedcap raises, and a few phrases for messages.
+
+An error's message says what is wrong, quotes the offending value and says what to do. It never names an option
+of the command line. Its `code` is a short, stable name that programs and tests compare.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 
-class InputError(ValueError):
-    """Something the user gave cannot be used; the message says what to do about it."""
+class _Coded(Exception):
+    """An error with a code, and with the name of the thing that it is about."""
+
+    default_code = ""
+
+    def __init__(self, message: str, *, code: str = "", field: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code or self.default_code
+        """A short, stable name of the kind of error, such as "unknown-name" or "missing-file"."""
+        self.field = field
+        """The setting, the path or the name that the error is about, if there is one."""
+
+    def prefixed(self, where: object) -> Self:
+        """Return the same error with a message that starts with where it occurred."""
+        return type(self)(f"{where}: {self}", code=self.code, field=self.field)
+
+
+class InputError(_Coded, ValueError):
+    """The user's input cannot be used."""
+
+    default_code = "bad-input"
 
 
 class UserCodeError(InputError):
-    """Code of the user's own fails; the message names it, and the cause has the traceback."""
+    """The user's code failed; the message names it, and the cause has the traceback."""
+
+    default_code = "user-code"
 
 
-class RunError(RuntimeError):
-    """A run cannot go on; the message says all there is to say, and the cause has the traceback."""
+class RunError(_Coded, RuntimeError):
+    """A run cannot continue; the cause has the traceback."""
+
+    default_code = "run-failed"
+
+
+def invalid(error: Any, message: str = "") -> InputError:
+    """Return a pydantic `ValidationError` as an `InputError` with the code and field of its first complaint.
+
+    `message` replaces pydantic's message.
+    """
+    first = error.errors()[0]
+    raised = first.get("ctx", {}).get("error")
+    message = message or validation_message(error)
+    if isinstance(raised, InputError):
+        return InputError(message, code=raised.code, field=raised.field or _place(first) or None)
+    unknown = first["type"] in ("extra_forbidden", "unexpected_keyword_argument")
+    return InputError(
+        message, code="unknown-setting" if unknown else "bad-value", field=_place(first) or None
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -28,13 +71,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a number and what it counts: "1 round", "30 rounds", "2 classes", "1,797 samples"."""
+    """Return a number with its noun: "1 round", "30 rounds", "2 classes", "1,797 samples"."""
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it, with two units at most: "25 s", "3 min 10 s", "2 h 5 min"."""
+    """Return a time with two units at most: "25 s", "3 min 10 s", "2 h 5 min"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -46,7 +89,7 @@ def duration(seconds: float) -> str:
 def validation_message(error: Any) -> str:
     """Return the first complaint of a pydantic `ValidationError` as one line that quotes the value.
 
-    What takes a number or a word complains of both: of a number, only what is wrong with the number counts.
+    A setting that takes a number or a word has a complaint for each: for a number, only the number's is kept.
     """
     faults = error.errors()
     place, value = _place(faults[0]), faults[0]["input"]
@@ -66,7 +109,7 @@ def validation_message(error: Any) -> str:
 
 
 def _place(fault: Any) -> str:
-    """Return where a fault is; pydantic's names for the choices of a union are no part of it."""
+    """Return the place of a fault in the settings, without pydantic's names for the members of a union."""
     return ".".join(
         part for part in map(str, fault["loc"]) if not part.startswith(("constrained-", "literal["))
     )

@@ -25,7 +25,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 from fedcap import fingerprint
-from fedcap.errors import InputError, UserCodeError, nearest, validation_message
+from fedcap.errors import InputError, UserCodeError, invalid, nearest, validation_message
 
 _WORD = re.compile(r"\s*([\w.:-]+)\s*\((.*)\)\s*", re.DOTALL)
 _OPTION = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
@@ -109,7 +109,9 @@ def as_table(choice: Any, kind: str = "thing") -> dict[str, Any]:
     if isinstance(table, Mapping) and isinstance(table.get("name"), str):
         return dict(table)
     raise InputError(
-        f'{kind} must be a name, or a table with a name and options, such as {{name = "…"}} (got {choice!r})'
+        f'{kind} must be a name, or a table with a name and options, such as {{name = "…"}} (got {choice!r})',
+        code="bad-value",
+        field=kind,
     )
 
 
@@ -117,11 +119,13 @@ def load(reference: str) -> Any:
     """Import `module:attribute`, the way a user names something of their own."""
     module, _, attribute = reference.partition(":")
     if not module or not attribute:
-        raise InputError(f"{reference!r} is not of the form module:name")
+        raise InputError(f"{reference!r} is not of the form module:name", code="bad-value")
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise InputError(f"cannot import {module!r} of {reference!r}: {error}") from error
+        raise InputError(
+            f"cannot import {module!r} of {reference!r}: {error}", code="cannot-import", field=module
+        ) from error
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise UserCodeError(f"your module {module} failed on import: {what}") from error
@@ -129,7 +133,11 @@ def load(reference: str) -> Any:
         return getattr(found, attribute)
     except AttributeError:
         public = (name for name in vars(found) if not name.startswith("_"))
-        raise InputError(f"{module!r} has no {attribute!r}: {nearest(attribute, public)}") from None
+        raise InputError(
+            f"{module!r} has no {attribute!r}: {nearest(attribute, public)}",
+            code="unknown-name",
+            field=module,
+        ) from None
 
 
 @cache
@@ -178,11 +186,15 @@ class Registry(Generic[T]):
     def resolve(self, name: str) -> str:
         """Return the canonical form of a name or alias; `module:Class` stands for itself."""
         if not isinstance(name, str):
-            raise InputError(f"the name of a {self.kind} is a string (got {name!r})")
+            raise InputError(
+                f"the name of a {self.kind} is a string (got {name!r})", code="bad-value", field=self.kind
+            )
         if fingerprint.is_label(name):
             raise InputError(
                 f"the {self.kind} of this run, {name}, was given from Python and is not kept in its"
-                " directory: continue it from Python, with the same object, by Experiment(…).run(out=…)"
+                " directory: continue it from Python, with the same object, by Experiment(…).run(out=…)",
+                code="given-from-python",
+                field=self.kind,
             )
         if ":" in name:
             return name
@@ -191,7 +203,9 @@ class Registry(Generic[T]):
             return self._aliases[plain(name)]
         except KeyError:
             raise InputError(
-                f"unknown {self.kind} {name!r}: {nearest(name.lower(), self._classes)}"
+                f"unknown {self.kind} {name!r}: {nearest(name.lower(), self._classes)}",
+                code="unknown-name",
+                field=self.kind,
             ) from None
 
     def get(self, name: str) -> Callable[..., T]:
@@ -201,9 +215,17 @@ class Registry(Generic[T]):
             return self._classes[name]
         found = load(name)
         if not (isinstance(found, type) and issubclass(found, self._base) and is_dataclass(found)):
-            raise InputError(f"{name!r} is not a dataclass derived from {self._base.__name__}")
+            raise InputError(
+                f"{name!r} is not a dataclass derived from {self._base.__name__}",
+                code="wrong-class",
+                field=self.kind,
+            )
         if inspect.isabstract(found):
-            raise InputError(f"{name!r} lacks {', '.join(sorted(found.__abstractmethods__))}: it is abstract")
+            raise InputError(
+                f"{name!r} lacks {', '.join(sorted(found.__abstractmethods__))}: it is abstract",
+                code="wrong-class",
+                field=self.kind,
+            )
         return cast("Callable[..., T]", found)
 
     def make(self, name: str, **options: Any) -> T:
@@ -219,15 +241,23 @@ class Registry(Generic[T]):
         known = self.options(name)
         for key, value in options.items():
             if key not in known:
-                raise InputError(f"{self.kind} {name!r} has no option {key!r}: {nearest(key, known)}")
+                raise InputError(
+                    f"{self.kind} {name!r} has no option {key!r}: {nearest(key, known)}",
+                    code="unknown-option",
+                    field=key,
+                )
             if isinstance(value, float) and not math.isfinite(value):
                 if not fingerprint.takes_word(cls, key, str(value)):
-                    raise InputError(f"{self.kind} {name!r}: {key} should be a finite number (got {value})")
+                    raise InputError(
+                        f"{self.kind} {name!r}: {key} should be a finite number (got {value})",
+                        code="bad-value",
+                        field=key,
+                    )
                 options[key] = str(value)
         try:
             return cast("T", _adapter(cls).validate_python(options))
         except ValidationError as error:
-            raise InputError(f"{self.kind} {name!r}: {validation_message(error)}") from None
+            raise invalid(error, f"{self.kind} {name!r}: {validation_message(error)}") from None
 
     def build(self, choice: Any) -> T:
         """Build what was chosen by its name, or by a table of its name and options; an object is built."""

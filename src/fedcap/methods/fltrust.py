@@ -53,6 +53,6 @@ class FLTrust(GlobalModel):
         """Move the global model by the mean of the updates, weighted by trust."""
         uploads = judged.staying
         if uploads.root is None:
-            raise InputError("fltrust needs a root set: data that no client has")
+            raise InputError("fltrust needs a root set: data that no client has", code="missing-root")
         step = trusted_step(uploads.updates, uploads.root) if len(uploads) else None
         return state.moved(step), ()

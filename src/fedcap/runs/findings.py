@@ -15,13 +15,13 @@ from statistics import median
 def absent_attack(attack: str, share: float, clients: int, named: bool = False) -> str:
     """Return that an attack has no client to carry it out, and what to do; `named` if clients were named."""
     if named:
-        why = "attack.clients names nobody"
+        why = "attack.clients is empty"
     elif clients < 3:
         why = f"{clients} clients are too few for one of them to be"
     else:
         digits = len(str(clients)) + 1
         least = math.ceil(10**digits / clients) / 10**digits
-        why = f"{share:g} of {clients} is none; use --malicious {least:g} or more"
+        why = f"{share:g} of {clients} is none; set malicious to {least:g} or more"
     return f"attack {attack}, but no client is malicious: {why}"
 
 

@@ -117,11 +117,11 @@ def read_outcome(path: Path) -> Outcome | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        raise InputError(f"{path} is damaged: it is no text") from None
+        raise InputError(f"{path} is damaged: it is no text", code="bad-file", field=str(path)) from None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        raise InputError(f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)) from None
     except InputError as error:
-        raise InputError(f"{path} is {error}") from None
+        raise InputError(f"{path} is {error}", code="bad-file", field=str(path)) from None
 
 
 LARGEST = 20_000
@@ -236,7 +236,7 @@ class Outcome:
     def of(cls, run: Run) -> Outcome:
         """Sum up a finished run."""
         if run.result is None:
-            raise InputError(f"{run.path} has not finished: continue it with fedcap run --resume {run.path}")
+            raise InputError(f"{run.path} has not finished", code="unfinished-run", field=str(run.path))
         result = run.result
         settings = run.settings.model_dump(mode="json", exclude=set(FREE_TO_CHANGE))
         if where := settings["dataset"].get("path"):

@@ -109,7 +109,11 @@ class OnDisk:
         directory = self._directory
         if not self._path.exists():
             if not (directory.path / RESULT).exists():
-                raise InputError(f"{directory.path} has no models yet: there is no {CHECKPOINT} in it")
+                raise InputError(
+                    f"{directory.path} has no models yet: there is no {CHECKPOINT} in it",
+                    code="no-model",
+                    field=str(directory.path),
+                )
             raise directory.damaged(CHECKPOINT, "is missing, and the models with it")
         facts = directory.provenance()
         read_checkpoint(directory, facts.course if facts else "")
@@ -195,7 +199,11 @@ class TrainedModels:
         """
         self._check()
         if reading not in READINGS:
-            raise InputError(f"unknown reading {reading!r}: {nearest(str(reading), READINGS)}")
+            raise InputError(
+                f"unknown reading {reading!r}: {nearest(str(reading), READINGS)}",
+                code="unknown-name",
+                field="reading",
+            )
         who = None if client is None and reading == "global" else self._known(client)
         if reading == "personal" and who is not None:
             kept = self._keeping.kept(who)
@@ -205,7 +213,11 @@ class TrainedModels:
         server = self._server()
         why = self._lacks(server, who, reading)
         if why is not None:
-            raise InputError(f"no {reading} model{'' if who is None else f' of client {who!r}'}: {why}")
+            raise InputError(
+                f"no {reading} model{'' if who is None else f' of client {who!r}'}: {why}",
+                code="no-model",
+                field="reading",
+            )
         return self._module(_weights(server, who, reading))
 
     def preparation(self, client: str | int | None = None) -> Preparation:
@@ -217,7 +229,11 @@ class TrainedModels:
         if not scaling:
             return Preparation(shape, pixels)
         if who is None:
-            raise InputError("the run standardised each client's inputs by its own data: name the client")
+            raise InputError(
+                "the run standardised each client's inputs by its own data: name the client",
+                code="missing-client",
+                field="client",
+            )
         row = self.clients.index(who)
         own = Scaling(*(scaling[part][row].cpu().clone() for part in ("mean", "deviation")))
         return Preparation(shape, pixels, own)
@@ -248,7 +264,9 @@ class TrainedModels:
             near = f"{near.partition('(known: ')[0]}(there are {len(self.clients)}, from"
             near += f" {self.clients[0]!r} to {self.clients[-1]!r})"
         raise InputError(
-            f"unknown client {name!r}: {near}" if client is not None else f"name a client {near}"
+            f"unknown client {name!r}: {near}" if client is not None else f"name a client {near}",
+            code="unknown-name",
+            field="client",
         )
 
     def _module(self, weights: Tensor) -> nn.Module:
@@ -370,7 +388,9 @@ def exported(
     """
     if suffix not in SUFFIXES:
         raise InputError(
-            f"the file of a model must end in {' or in '.join(SUFFIXES)}: weights, or a whole program"
+            f"the file of a model must end in {' or in '.join(SUFFIXES)}: weights, or a whole program",
+            code="bad-value",
+            field="out",
         )
     answering = models.answering(client, reading)
     preparation = answering.preparation
@@ -408,8 +428,9 @@ def _program(answering: Answering, about: Mapping[str, Any]) -> bytes:
     except Exception as error:  # whatever the user's own network does that cannot be traced
         first = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"the network cannot be made a program ({type(error).__name__}: {first}): export its weights,"
-            " with -o FILE.safetensors"
+            f"the network cannot be made a program ({type(error).__name__}: {first}): export its"
+            " weights instead",
+            code="not-exportable",
         ) from error
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it tells where fedcap lies on this machine

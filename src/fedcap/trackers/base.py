@@ -59,7 +59,9 @@ registry: Registry[Tracker] = Registry("tracker", Tracker, __package__)
 def needs(library: str, extra: str) -> None:
     """Refuse to go on without a library, and tell how to install it."""
     if importlib.util.find_spec(library) is None:
-        raise InputError(f"{library} is not installed: pip install 'fedcap[{extra}]'")
+        raise InputError(
+            f"{library} is not installed: pip install 'fedcap[{extra}]'", code="needs-extra", field=extra
+        )
 
 
 def figures(record: RoundRecord, clients: bool = False) -> dict[str, float]:

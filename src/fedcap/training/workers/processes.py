@@ -232,7 +232,8 @@ class ProcessCrew(RemoteCrew):
         if deaths > DEATHS_FORGIVEN:
             raise WorkerError(
                 f"client {order.job.client}: {deaths} workers died, the last with exit code {code};"
-                " --workers 1 trains without them"
+                " one worker trains without processes",
+                code="worker-died",
             ) from None
         worker = Worker()
         self._workers[self._workers.index(dead)] = worker

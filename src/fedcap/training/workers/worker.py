@@ -35,7 +35,7 @@ class Desk:
             self._data = message.data()
             self._bench = pickle.loads(message.bench)
         except Exception as error:
-            hint = "move what the script defines into a module of its own, or use --workers 1"
+            hint = "move what the script defines into a separate module, or use one worker"
             self._broken = f"a worker cannot load the experiment ({error}): {hint}"
 
     def take(self, message: Buffers) -> None:
