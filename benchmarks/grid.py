@@ -17,9 +17,9 @@ from pathlib import Path
 
 import fedcap
 from benchmarks import report
-from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines.base import Quiet
-from fedcap.experiments.engines.local import LocalEngine
+from fedcap.experiments.engine import LogFailures
+from fedcap.experiments.grid import Cell
+from fedcap.experiments.local import LocalEngine
 from fedcap.experiments.store import CellStore
 from fedcap.simulation import available_cores, make_crew
 
@@ -35,7 +35,7 @@ def cells(first_seed: int) -> list[Cell]:
 
 def in_a_grid(planned: Sequence[Cell], store: CellStore) -> None:
     """Play the cells several at once, one worker each."""
-    LocalEngine().run(planned, store, Quiet())
+    LocalEngine().run(planned, store, LogFailures())
 
 
 def by_command(planned: Sequence[Cell], store: CellStore) -> None:

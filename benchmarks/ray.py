@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import grid, report
-from fedcap.experiments.engines import make_engine
-from fedcap.experiments.engines.base import Quiet
+from fedcap.experiments.engine import LogFailures, make_engine
 from fedcap.simulation import RayCluster, available_cores
 
 TASKS = 500
@@ -44,7 +43,7 @@ def main() -> None:
     with RayCluster() as cluster:
         row: dict[str, object] = {"start, s": time.perf_counter() - began, **costs(cluster)}
         engine, count = make_engine("ray"), len(grid.cells(0))
-        on_ray = grid.seconds(lambda cells, store: engine.run(cells, store, Quiet()), 0)
+        on_ray = grid.seconds(lambda cells, store: engine.run(cells, store, LogFailures()), 0)
         local = grid.seconds(grid.in_a_grid, grid.SEEDS)
     row |= {
         "cells": count,

@@ -11,6 +11,7 @@ commits are left out. Sentences for people are in items of their own, which begi
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import importlib
 import itertools
@@ -59,7 +60,9 @@ STRONG: dict[str, Any] = {"name": "ipm", "epsilon": 100.0}
 """An attack that every detector finds."""
 IN_TIME: dict[str, dict[str, Any]] = {"sleeper": {"wake": 2}, "mimic": {"warm_up": 1}}
 """Options without which an attack would do nothing in a few rounds."""
-NOT_COMPARED = frozenset({"seconds", "seconds_server", "checksum", "versions", "commit", "directory"})
+NOT_COMPARED = frozenset(
+    {"seconds", "seconds_server", "checksum", "versions", "commit", "directory", "evidence", "places"}
+)
 LONGEST = 60
 """How long a value may be, as JSON; of longer ones there is a hash."""
 
@@ -462,8 +465,10 @@ def outcomes(results: Path, packed: bool) -> Iterator[Mapping[str, Any]]:
     """Yield all published outcomes: of single files, and of the lines of packed grids."""
     for path in sorted(results.glob("*.json")):
         yield {**json.loads(path.read_text()), "file": path.stem}
-    for path in sorted(results.glob("*.jsonl")) if packed else ():
-        common, *lines = map(json.loads, path.read_text().splitlines())
+    for path in sorted([*results.glob("*.jsonl"), *results.glob("*.jsonl.gz")]) if packed else ():
+        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        lines = list(map(json.loads, text.splitlines()))
+        common = {"settings": {}} if "digest" in lines[0] else lines.pop(0)  # older files are factored
         for line in lines:
             yield {**line, "settings": merged(line["settings"], common["settings"])}
 

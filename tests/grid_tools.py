@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines.base import Watcher, play
+from fedcap.experiments.engine import Watcher, play
+from fedcap.experiments.grid import Cell
 from fedcap.experiments.store import CellStore
 from fedcap.runs import Outcome
 
@@ -82,4 +82,7 @@ class Notes:
 
 
 def without_times(outcome: Outcome) -> dict[str, Any]:
-    return {name: value for name, value in vars(outcome).items() if not name.startswith("seconds")}
+    """Return all of an outcome but its times, with the hash of its final weights."""
+    assert outcome.evidence is not None
+    figures = {name: value for name, value in vars(outcome).items() if not name.startswith("seconds")}
+    return figures | {"evidence": outcome.evidence.weights_hash}

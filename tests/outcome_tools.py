@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedcap import Experiment
-from fedcap.experiments.cells import Cell
-from fedcap.runs.outcome import Curve, Outcome
+from fedcap.report.panel import Finished
+from fedcap.runs.outcome import Curve, Outcome, Place
 from fedcap.simulation import COMPUTES
-
-_EXPERIMENT = Experiment()
 
 
 def outcome(tacc: float, **more: Any) -> Outcome:
@@ -39,12 +36,11 @@ def outcome(tacc: float, **more: Any) -> Outcome:
     return Outcome(**(made | more))
 
 
-def cell(method: str, attack: str, seed: int, rule: str = "", dataset: str = "digits", **axes: str) -> Cell:
-    """Return a cell at a place."""
-    place = {"dataset": dataset, "method": method, "rule": rule, "attack": attack, "seed": str(seed), **axes}
-    return Cell(place, _EXPERIMENT)
+def place(method: str, attack: str, seed: int, rule: str = "", dataset: str = "digits", **axes: str) -> Place:
+    """Return a place in a grid."""
+    return {"dataset": dataset, "method": method, "rule": rule, "attack": attack, "seed": str(seed), **axes}
 
 
-def over_seeds(method: str, attack: str, *taccs: float, **more: Any) -> list[tuple[Cell, Outcome]]:
+def over_seeds(method: str, attack: str, *taccs: float, **more: Any) -> Finished:
     """Return finished cells with these accuracies, of seeds 0, 1, …"""
-    return [(cell(method, attack, seed), outcome(tacc, **more)) for seed, tacc in enumerate(taccs)]
+    return [(place(method, attack, seed), outcome(tacc, **more)) for seed, tacc in enumerate(taccs)]

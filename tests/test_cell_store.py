@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ from helpers import call
 
 from fedcap.detection.robust_norm import RobustNorm
 from fedcap.errors import InputError, RunError
-from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines.base import play
-from fedcap.experiments.grid import Grid
-from fedcap.experiments.packing import pack
-from fedcap.experiments.plan import Plan, made_ready
-from fedcap.experiments.store import CellStore
+from fedcap.experiments.engine import play
+from fedcap.experiments.grid import Cell, Grid
+from fedcap.experiments.store import CellStore, GridStatus, prepare, save_outcomes
 from fedcap.methods import hardened
-from fedcap.runs import Outcome, RunDirectory, directory
+from fedcap.report.panel import derive_places
+from fedcap.runs import Outcome, RunDirectory, Settings, directory
+from fedcap.runs.outcome import cpu_model, read_planned
 from fedcap.simulation import COMPUTES
+
+PLAIN = {key: value for key, value in TINY.items() if key != "malicious"}
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def test_a_finished_cell_keeps_all_but_its_models(
     records = {"config.toml", "provenance.json", "rounds.jsonl", "mixing.bin", "result.json"}
     assert left == records | {"outcome.json"}
     assert store.results is not None
-    assert (store.results / f"{cell.name}.json").read_text() == (run / "outcome.json").read_text()
+    assert (store.results / f"{cell.name}.json").exists()
     assert "fedcap · ipm" in call(capsys, "show", run)[1]
     code, _, err = call(capsys, "export", run, "--client", "0", "-o", store.root / "model.pt2")
     assert (code, len(err.splitlines())) == (2, 1)
@@ -70,6 +72,7 @@ def test_outcomes_are_found_by_name_and_by_key(cell: Cell, store: CellStore, tmp
     outcome = store.outcome(cell)
     assert outcome is not None
     assert store.outcomes() == {cell.key: outcome}
+    outcome = replace(outcome, places=[])  # a published outcome has no place in a grid
     published = CellStore(tmp_path / "elsewhere", results=store.results)
     assert published.outcome(cell) == outcome
     assert published.outcomes() == {cell.key: outcome}
@@ -79,14 +82,16 @@ def test_a_packed_grid_counts_as_done(cell: Cell, store: CellStore, tmp_path: Pa
     play(cell, store, Notes())
     outcome = store.outcome(cell)
     assert outcome is not None
-    pack([(cell, outcome)], tmp_path / "grid.jsonl", clients=True)
-    for known in (tmp_path / "grid.jsonl", tmp_path, store.root):
-        elsewhere = pickle.loads(pickle.dumps(CellStore(tmp_path / "elsewhere", known=known)))
+    save_outcomes([(cell.place, outcome)], tmp_path / "grid.jsonl")
+    (tmp_path / "packed").mkdir()
+    save_outcomes([(cell.place, outcome)], tmp_path / "packed" / "grid.jsonl.gz")
+    for reuse in (tmp_path / "grid.jsonl", tmp_path / "packed", tmp_path, store.root):
+        elsewhere = pickle.loads(pickle.dumps(CellStore(tmp_path / "elsewhere", reuse=reuse)))
         found = elsewhere.outcome(cell)
         assert found is not None
         assert (found.tacc, found.clients, found.digest) == (outcome.tacc, outcome.clients, outcome.digest)
     other = Grid(methods="fedcap", attack="ipm", seeds=1, **TINY).cells()[0]
-    assert CellStore(tmp_path / "elsewhere", known=tmp_path).outcome(other) is None
+    assert CellStore(tmp_path / "elsewhere", reuse=tmp_path).outcome(other) is None
 
 
 def test_what_was_published_before_there_was_an_option_is_the_same_run(cell: Cell, store: CellStore) -> None:
@@ -128,7 +133,7 @@ def test_outcomes_of_an_older_version_are_not_those_of_now(cell: Cell, store: Ce
     older = replace(outcome, digest="f" * 64, provenance={**outcome.provenance, "computes": COMPUTES - 1})
     (store.results / f"{'f' * 16}.json").write_text(older.to_json())
     published = CellStore(store.root / "elsewhere", results=store.results)
-    assert published.outcomes() == {cell.key: outcome}
+    assert published.outcomes() == {cell.key: replace(outcome, places=[])}
 
 
 def test_a_run_that_finished_without_an_outcome_counts(cell: Cell, store: CellStore) -> None:
@@ -149,7 +154,8 @@ def test_a_damaged_outcome_is_made_again_from_the_run(cell: Cell, store: CellSto
     play(cell, store, Notes())
     before = store.outcome(cell)
     (store.directory(cell) / "outcome.json").write_bytes(b"{\xff")
-    assert store.outcome(cell) == before
+    assert before is not None
+    assert store.outcome(cell) == replace(before, evidence=None, places=[])
 
 
 def test_a_damaged_published_outcome_is_told_in_one_line(cell: Cell, store: CellStore) -> None:
@@ -207,8 +213,8 @@ def test_a_cell_that_fails_is_told_kept_apart_and_tried_again_on_request(
     assert (
         json.loads((store.root / "failed" / f"{cells[0].name}.json").read_text())["place"] == cells[0].place
     )
-    assert made_ready(cells, store).left == []
-    assert made_ready(cells, store, retry=True).left == cells
+    assert prepare(cells, store).left == []
+    assert prepare(cells, store, retry=True).left == cells
     assert store.failure(cells[0]) is None
 
 
@@ -219,11 +225,11 @@ def test_a_run_that_was_damaged_is_played_anew_on_request(cell: Cell, store: Cel
     run = store.directory(cell)
     (run / "outcome.json").unlink()
     (run / "rounds.jsonl").write_text("nonsense\n")
-    assert Plan.of([cell], store).left == [cell]
+    assert GridStatus.of([cell], store).left == [cell]
     notes = Notes()
     play(cell, store, notes)
     assert "rounds.jsonl, line 1, cannot be read" in notes.why[str(cell)]
-    assert made_ready([cell], store, retry=True).left == [cell]
+    assert prepare([cell], store, retry=True).left == [cell]
     assert (store.root / "failed" / cell.name / "rounds.jsonl").exists()
     play(cell, store, Notes())
     again = store.outcome(cell)
@@ -242,19 +248,95 @@ def test_a_full_disk_ends_the_grid_and_blames_no_cell(
     with pytest.raises(RunError) as error:
         play(cell, store, Notes())
     assert (
-        str(error.value) == f"cannot write to {store.root}: No space left on device; what is done stays there"
+        str(error.value) == f"cannot write to {store.root}: No space left on device; finished runs stay there"
     )
     assert store.failure(cell) is None
 
 
 def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"^cannot write to .*file: Not a directory; give another --out$"):
+    with pytest.raises(InputError, match=r"^cannot write to .*file: Not a directory; give another folder$"):
         CellStore(tmp_path / "file").open()
 
 
 def test_outcomes_of_any_grid_are_of_one_type(cell: Cell, store: CellStore) -> None:
     play(cell, store, Notes())
-    assert all(isinstance(found, Outcome) for _, found in Plan.of([cell, cell], store).found)
-    assert len(Plan.of([cell, cell], store).found) == 2
-    assert len(Plan.of([cell, cell], store).runs) == 1
+    assert all(isinstance(found, Outcome) for _, found in GridStatus.of([cell, cell], store).finished)
+    assert len(GridStatus.of([cell, cell], store).finished) == 2
+    assert len(GridStatus.of([cell, cell], store).runs) == 1
+
+
+def test_the_place_of_each_cell_is_stored_with_the_plan_and_with_its_outcome(tmp_path: Path) -> None:
+    cells = Grid(methods="fedavg", attacks="none,ipm", axes={"malicious": [0.25, 0.4]}, **PLAIN).cells()
+    store = CellStore(tmp_path)
+    status = prepare(cells, store)
+    assert [len(cells), len(status.left)] == [4, 3]  # without an attack, the share makes no difference
+    planned = read_planned(tmp_path)
+    assert [place for places in planned.values() for place in places] == [
+        cells[0].place,
+        cells[1].place,
+        cells[2].place,
+        cells[3].place,
+    ]
+    play(cells[0], store, Notes())
+    outcome = store.outcome(cells[0])
+    assert outcome is not None
+    assert outcome.places == [cells[0].place, cells[1].place]
+    assert outcome.digest == cells[0].experiment.digest()
+    assert len(read_planned(tmp_path)) == 3
+
+
+def test_a_reused_outcome_is_not_planned_in_the_folder(cell: Cell, store: CellStore, tmp_path: Path) -> None:
+    play(cell, store, Notes())
+    outcome = store.outcome(cell)
+    assert outcome is not None
+    save_outcomes([(cell.place, outcome)], tmp_path / "saved.jsonl.gz")
+    elsewhere = CellStore(tmp_path / "elsewhere", reuse=tmp_path / "saved.jsonl.gz")
+    assert prepare([cell], elsewhere).left == []
+    assert read_planned(elsewhere.root) == {}
+
+
+def test_the_plan_of_an_older_version_has_names_alone(tmp_path: Path) -> None:
+    (tmp_path / "planned.json").write_text('["0123", "4567"]')
+    assert read_planned(tmp_path) == {"0123": [], "4567": []}
+    (tmp_path / "planned.json").write_text('{"no": "list"}')
+    assert read_planned(tmp_path) == {}
+    assert read_planned(tmp_path / "nowhere") == {}
+
+
+def test_places_of_old_folders_are_those_of_the_grid() -> None:
+    axes = {"method.alpha": [1.0, 5.0], "malicious": [0.25, 0.4], "attack.epsilon": [2.0, 20.0]}
+    cells = Grid(methods=["fedcap", "fedavg"], attacks=["none", "ipm"], axes=axes, **PLAIN).cells()
+    runs = {cell.key: Settings.model_validate(cell.experiment.settings()) for cell in cells}
+    derived = dict(zip(runs, derive_places(list(runs.values())), strict=True))
+    for key in runs:
+        expected = [
+            {axis: label for axis, label in cell.place.items() if label or axis == "rule"}
+            for cell in cells
+            if cell.key == key
+        ]
+        distinct = {tuple(sorted(place.items())) for place in expected}
+        assert {tuple(sorted(place.items())) for place in derived[key]} == distinct
+
+
+def test_evidence_is_recorded_and_enters_no_digest(cell: Cell, store: CellStore, tmp_path: Path) -> None:
+    play(cell, store, Notes())
+    outcome = store.outcome(cell)
+    assert outcome is not None
+    assert outcome.evidence is not None
+    assert (outcome.evidence.cpu, outcome.evidence.workers) == (cpu_model(), 1)
+    assert datetime.fromisoformat(outcome.evidence.date).tzinfo is not None
+    again = CellStore(tmp_path / "again", keep_models=True)
+    again.open()
+    play(cell, again, Notes())
+    other = again.outcome(cell)
+    assert other is not None
+    assert other.evidence is not None
+    assert other.evidence.weights_hash == outcome.evidence.weights_hash
+    assert other.digest == outcome.digest
+    seed = Grid(methods="fedcap", attack="ipm", seeds=1, **TINY).cells()[0]
+    play(seed, again, Notes())
+    found = again.outcome(seed)
+    assert found is not None
+    assert found.evidence is not None
+    assert found.evidence.weights_hash != outcome.evidence.weights_hash

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from outcome_tools import cell, outcome, over_seeds
+from outcome_tools import outcome, over_seeds, place
 from scipy import stats
 
 from fedcap.errors import InputError
-from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
+from fedcap.report.panel import Finished
 from fedcap.report.tables import Table
 
-SMALL: Found = [
+SMALL: Finished = [
     *over_seeds("fedcap", "none", 97.0, 97.4, 97.2),
     *over_seeds("fedcap", "ipm", 96.0, 96.2, 96.4, fpr=0.0, fnr=0.0, dacc=100.0, rounds_to_removal=1.0),
     *over_seeds("fedcap", "lie", 96.5, 96.3, 96.1, fpr=10.0, fnr=50.0, dacc=75.0, rounds_to_removal=4.0),
@@ -45,35 +45,38 @@ def test_a_cell_is_the_mean_over_seeds_and_half_of_its_interval() -> None:
     assert "3 seeds (0, 1, 2)" in table(Comparison.of(SMALL), "accuracy").notes[0]
 
 
-def test_one_seed_has_no_interval_and_the_table_says_so() -> None:
-    alone = Comparison.of([pair for pair in SMALL if pair[0].place["seed"] == "0"])
+def test_an_interval_needs_three_seeds() -> None:
+    alone = Comparison.of([pair for pair in SMALL if pair[0]["seed"] == "0"])
     assert lines(alone, "accuracy")["fedavg"]["lie"] == "90.0"
-    assert "seed 0 alone, so there is no interval" in table(alone, "accuracy").notes[0]
+    assert table(alone, "accuracy").notes[0].endswith("in the last round: seed 0.")
     assert lines(alone, "difference")["fedavg"]["lie"] == "−6.5"
-    assert "One seed has neither an interval nor a p-value." in table(alone, "difference").notes
+    two = Comparison.of([pair for pair in SMALL if pair[0]["seed"] != "2"])
+    assert lines(two, "accuracy")["fedavg"]["lie"] == "90.5"
+    assert lines(two, "difference")["fedavg"]["lie"] == "−5.9"
+    assert "±" not in two.markdown()
 
 
 def test_the_worst_attack_is_the_lowest_mean_and_no_attack_is_none() -> None:
     weak_alone = [*over_seeds("fedcap", "none", 50.0, 50.0), *over_seeds("fedcap", "lie", 96.0, 94.0)]
     made = Comparison.of([*weak_alone, *over_seeds("fedcap", "ipm", 97.0, 91.0)])
-    assert lines(made, "accuracy")["fedcap"]["worst attack"] == "94.0 ± 38.1, ipm"
+    assert lines(made, "accuracy")["fedcap"]["worst attack"] == "94.0, ipm"
     assert [row["attack"] for row in made.dicts() if row["worst_attack"]] == ["ipm"]
 
 
 def test_with_an_attack_missing_the_worst_is_an_upper_bound() -> None:
     made = Comparison.of(
-        [pair for pair in SMALL if (pair[0].method, pair[0].place["attack"]) != ("fedavg", "ipm")]
+        [pair for pair in SMALL if (pair[0]["method"], pair[0]["attack"]) != ("fedavg", "ipm")]
     )
     shown = lines(made, "accuracy")["fedavg"]
     assert shown["ipm"] == "–"
     assert shown["worst attack"] == "≤ 92.0 ± 6.6, lie"
     assert any("has not finished" in note for note in table(made, "accuracy").notes)
-    for about in ("accuracy", "worst off"):
-        assert any("≤ at most that" in note for note in table(made, about).notes)
+    for about in ("accuracy", "worst clients"):
+        assert any("≤ upper bound" in note for note in table(made, about).notes)
 
 
 def test_a_method_of_which_nothing_has_finished_is_there_and_missing() -> None:
-    made = Comparison.of(SMALL, planned=[cell("ditto", "ipm", 0, "median"), *(cell for cell, _ in SMALL)])
+    made = Comparison.of(SMALL, planned=[place("ditto", "ipm", 0, "median"), *(at for at, _ in SMALL)])
     assert set(lines(made, "accuracy")["ditto+median"].values()) == {"ditto+median", "–"}
     assert lines(made, "accuracy")["fedavg"]["lie"] == "92.0 ± 6.6"
 
@@ -85,40 +88,49 @@ def test_diverged_runs_are_counted_marked_and_numbered() -> None:
     assert lines(made, "accuracy")["fedavg"]["lie"].endswith("†1")
     assert lines(made, "accuracy")["fedavg"]["lie"].startswith("63.7 ")
     assert lines(made, "difference")["fedavg"]["lie"].endswith("†1")
-    for about in ("accuracy", "difference", "worst off"):
+    for about in ("accuracy", "difference", "worst clients"):
         assert any(note.startswith("† diverged") for note in table(made, about).notes)
-    calm = Comparison.of([pair for pair in SMALL if pair[0].place["attack"] != "ipm"])
+    calm = Comparison.of([pair for pair in SMALL if pair[0]["attack"] != "ipm"])
     assert "†" not in calm.markdown()
 
 
 def test_runs_that_stopped_with_nobody_left_are_marked() -> None:
     made = Comparison.of(over_seeds("fedcap", "ipm", 50.0, 60.0, stopped="all were removed"))
-    assert lines(made, "accuracy")["fedcap"]["ipm"] == "55.0 ± 63.5 ‡"
+    assert lines(made, "accuracy")["fedcap"]["ipm"] == "55.0 ‡"
     assert any(note.startswith("‡ stopped") for note in table(made, "accuracy").notes)
 
 
 def test_methods_are_compared_over_the_seeds_that_both_have() -> None:
     ours = over_seeds("fedcap", "lie", 90.0, 92.0, 94.0)
-    theirs = [(cell("fedavg", "lie", seed), outcome(tacc)) for seed, tacc in ((1, 90.5), (2, 94.0), (7, 1.0))]
+    theirs = [
+        (place("fedavg", "lie", seed), outcome(tacc)) for seed, tacc in ((1, 90.5), (2, 94.0), (7, 1.0))
+    ]
     made = Comparison.of([*ours, *theirs])
-    assert lines(made, "difference")["fedavg"]["lie"] == "−0.8 [−1.5, +0.0] (2 of 4)"
+    assert lines(made, "difference")["fedavg"]["lie"] == "−0.8 (2 of 4)"
     assert lines(made, "accuracy")["fedcap"]["lie"].endswith("(3 of 4)")
     (row,) = [row for row in made.dicts() if row["method"] == "fedavg"]
     assert (row["difference"], row["pairs"], row["seeds"], row["p"]) == (-0.75, 2, "1 2 7", 1.0)
-    without = Comparison.of([*ours, (cell("fedavg", "lie", 9), outcome(1.0))])
+    without = Comparison.of([*ours, (place("fedavg", "lie", 9), outcome(1.0))])
     assert lines(without, "difference")["fedavg"]["lie"] == "–"
 
 
-def test_a_star_needs_more_seeds_than_five_and_a_small_p() -> None:
+def test_a_difference_has_students_interval_over_pairs() -> None:
+    gaps = np.array([90.0 - 96.5, 91.0 - 96.3, 95.0 - 96.1])
+    low, high = stats.t.interval(0.95, 2, gaps.mean(), stats.sem(gaps))
+    shown = lines(Comparison.of(SMALL), "difference")["fedavg"]["lie"]
+    assert shown == f"−{-gaps.mean():.1f} ± {(high - low) / 2:.1f}"
+
+
+def test_a_star_needs_six_seeds_and_a_small_p() -> None:
     def made(count: int) -> Comparison:
         ours = over_seeds("fedcap", "lie", *[90.0] * count)
         return Comparison.of([*ours, *over_seeds("fedavg", "lie", *[80.0 + seed for seed in range(count)])])
 
-    five, seven = made(5), made(7)
+    five, six = made(5), made(6)
     assert "*" not in lines(five, "difference")["fedavg"]["lie"]
-    assert any("With 5 seeds no p is below 2/32" in note for note in table(five, "difference").notes)
-    assert lines(seven, "difference")["fedavg"]["lie"].endswith("]*")
-    assert not any("too few" in note for note in table(seven, "difference").notes)
+    assert not any("star" in note for note in table(five, "difference").notes)
+    assert lines(six, "difference")["fedavg"]["lie"].endswith("*")
+    assert any("A star: p < 0.05" in note for note in table(six, "difference").notes)
 
 
 def test_p_values_are_adjusted_over_the_columns() -> None:
@@ -133,7 +145,7 @@ def test_p_values_are_adjusted_over_the_columns() -> None:
 
 
 def test_the_clients_worst_off_are_told_without_attack_and_under_the_worst() -> None:
-    shown = lines(Comparison.of(SMALL), "worst off")
+    shown = lines(Comparison.of(SMALL), "worst clients")
     assert shown["fedcap"]["worst client, no attack"] == "89.2 ± 0.5"
     assert shown["fedcap"]["worst client, worst attack"].endswith(", ipm")
     assert shown["fedavg"]["10th percentile, worst attack"] == "5.9 ± 0.0 †, ipm"
@@ -147,15 +159,15 @@ def test_false_alarms_under_attack_stand_beside_attackers_missed() -> None:
         ["fedcap", "ipm", 100.0, 0.0, 0.0, 1.0],
         ["fedcap", "lie", 75.0, 10.0, 50.0, 4.0],
     ]
-    plain = Comparison.of([pair for pair in SMALL if pair[0].method == "fedavg"])
+    plain = Comparison.of([pair for pair in SMALL if pair[0]["method"] == "fedavg"])
     assert not [table for table in plain.tables() if "detection" in table.title]
 
 
 def test_every_data_set_and_every_other_axis_has_tables_of_its_own() -> None:
     found = [
-        (cell("fedcap", "lie", 0, dataset="digits", rounds="30"), outcome(91.0)),
-        (cell("fedcap", "lie", 0, dataset="digits", rounds="60"), outcome(92.0)),
-        (cell("fedcap", "lie", 0, dataset="wisdm", rounds="30"), outcome(93.0)),
+        (place("fedcap", "lie", 0, dataset="digits", rounds="30"), outcome(91.0)),
+        (place("fedcap", "lie", 0, dataset="digits", rounds="60"), outcome(92.0)),
+        (place("fedcap", "lie", 0, dataset="wisdm", rounds="30"), outcome(93.0)),
     ]
     made = Comparison.of(found)
     titles = {
@@ -168,12 +180,12 @@ def test_every_data_set_and_every_other_axis_has_tables_of_its_own() -> None:
 
 def test_options_of_a_method_that_vary_are_lines_and_those_of_an_attack_are_columns() -> None:
     found = [
-        (cell("fedcap", "lie", 0, **{"method.alpha": alpha, "attack.z": z}), outcome(tacc))
+        (place("fedcap", "lie", 0, **{"method.alpha": alpha, "attack.z": z}), outcome(tacc))
         for alpha, z, tacc in (("5", "1", 91.0), ("5", "2", 92.0), ("9", "1", 93.0), ("9", "2", 94.0))
     ]
     found += [
-        (cell("fedavg", "lie", 0, **{"method.alpha": "", "attack.z": "2"}), outcome(80.0)),
-        (cell("fedavg", "none", 0, **{"method.alpha": "", "attack.z": ""}), outcome(85.0)),
+        (place("fedavg", "lie", 0, **{"method.alpha": "", "attack.z": "2"}), outcome(80.0)),
+        (place("fedavg", "none", 0, **{"method.alpha": "", "attack.z": ""}), outcome(85.0)),
     ]
     assert lines(Comparison.of(found, against="fedavg"), "accuracy") == {
         "fedcap (alpha 5)": row("fedcap (alpha 5)", "–", "91.0", "92.0", "91.0, lie (z 1)"),
@@ -216,7 +228,7 @@ def test_what_is_saved_can_be_read_back(tmp_path: Path) -> None:
     read = list(csv.DictReader((tmp_path / "new" / "results.csv").open()))
     assert len(read) == len(SMALL)
     assert {(row["method"], row["attack"], row["seed"], float(row["tacc"])) for row in read} == {
-        (cell.method, cell.place["attack"], cell.place["seed"], outcome.tacc) for cell, outcome in SMALL
+        (at["method"], at["attack"], at["seed"], outcome.tacc) for at, outcome in SMALL
     }
     assert parquet.read_table(tmp_path / "new" / "results.parquet").to_pylist() == made.tidy()
     means = list(csv.DictReader((tmp_path / "new" / "means.csv").open()))
@@ -236,7 +248,7 @@ def test_without_pyarrow_parquet_is_left_out_unless_it_is_asked_for(
 
 
 def test_the_order_in_which_cells_finished_changes_no_figure() -> None:
-    planned = [cell for cell, _ in SMALL]
+    planned = [at for at, _ in SMALL]
     one, other = Comparison.of(SMALL, planned=planned), Comparison.of(SMALL[::-1], planned=planned)
     assert one.markdown() == other.markdown()
     assert one.dicts() == other.dicts()

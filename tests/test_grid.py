@@ -10,9 +10,7 @@ from python_tools import Louder, Plain, here
 
 import fedcap
 from fedcap.errors import InputError
-from fedcap.experiments.axes import seeds
-from fedcap.experiments.cells import Cell
-from fedcap.experiments.grid import Grid
+from fedcap.experiments.grid import Cell, Grid, parse_seeds
 from fedcap.methods.fedavg import FedAvg
 from fedcap.methods.fedcap import FedCAP
 from fedcap.simulation import Experiment
@@ -133,7 +131,7 @@ def test_a_rule_goes_to_a_method_that_is_an_object() -> None:
 
 
 def test_two_that_are_called_the_same_need_labels() -> None:
-    with pytest.raises(InputError, match="two values of axis attack are called Louder: give labels"):
+    with pytest.raises(InputError, match="two values of axis attack have the label Louder: give labels"):
         Grid(attacks=[here(Louder)(), here(Louder)(scale=4.0)])
 
 
@@ -149,13 +147,13 @@ def test_all_is_everything_of_its_kind() -> None:
     ("given", "expected"), [("0-3,7", [0, 1, 2, 3, 7]), (5, [5]), ([2, 1], [2, 1]), (range(2), [0, 1])]
 )
 def test_seeds_as_ranges_and_lists(given: object, expected: list[int]) -> None:
-    assert seeds(given) == expected
+    assert parse_seeds(given) == expected
 
 
 @pytest.mark.parametrize("given", ["3-1", "a", "-1", "1.5", [-1], [True], 0.5, "0--2"])
 def test_what_is_no_seed_is_refused(given: object) -> None:
     with pytest.raises(InputError, match="seeds are whole numbers from 0"):
-        seeds(given)
+        parse_seeds(given)
 
 
 @pytest.mark.parametrize(

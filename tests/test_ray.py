@@ -12,13 +12,11 @@ from run_tools import SMALL, assert_same
 
 import fedcap
 from benchmarks.ray import costs
-from fedcap.experiments.cells import Cell
 from fedcap.experiments.comparison import Comparison
-from fedcap.experiments.engines import Engine, make_engine
-from fedcap.experiments.engines.local import LocalEngine
-from fedcap.experiments.grid import Grid
-from fedcap.experiments.plan import Plan, made_ready
-from fedcap.experiments.store import CellStore
+from fedcap.experiments.engine import Engine, make_engine
+from fedcap.experiments.grid import Cell, Grid
+from fedcap.experiments.local import LocalEngine
+from fedcap.experiments.store import CellStore, GridStatus, prepare
 from fedcap.runs import Outcome, RoundRecord
 from fedcap.simulation import RayCluster
 from fedcap.training import make_crew
@@ -74,10 +72,10 @@ class Watching:
 
 def tables(engine: Engine, cells: list[Cell], out: Path, watching: Watching) -> list[str]:
     store = CellStore(out)
-    engine.run(made_ready(cells, store).left, store, watching)
-    return [
-        table.markdown() for table in Comparison.of(Plan.of(cells, store).found, "Patient", cells).tables()
-    ]
+    engine.run(prepare(cells, store).left, store, watching)
+    places = [cell.place for cell in cells]
+    made = Comparison.of(GridStatus.of(cells, store).finished, "Patient", places)
+    return [table.markdown() for table in made.tables()]
 
 
 def test_a_grid_of_which_a_node_is_killed_half_way_has_the_tables_of_the_local_engine(

@@ -12,12 +12,12 @@ from run_tools import SMALL, assert_same
 
 import fedcap
 from fedcap.errors import InputError
-from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines import make_engine
-from fedcap.experiments.engines.ray_task import FILES, Board, task, write_run
+from fedcap.experiments.engine import make_engine
+from fedcap.experiments.grid import Cell
+from fedcap.experiments.ray import FILES, Board, task, write_run
 from fedcap.experiments.store import CellStore
 from fedcap.runs import CHECKPOINT, RunDirectory
-from fedcap.runs.outcome import Failure
+from fedcap.runs.outcome import OUTCOME, CellFailure
 from fedcap.simulation import carried, make_crew
 
 
@@ -45,7 +45,7 @@ def played(cell: Cell, board: BesideMe | None = None, name: str | None = None, k
 def test_a_task_hands_back_a_whole_run_and_tells_of_its_rounds(tmp_path: Path) -> None:
     cell, board, store = cell_of(), BesideMe(), CellStore(tmp_path / "store")
     files = played(cell, board, keep=True)
-    assert set(files) == set(FILES)
+    assert set(files) == {*FILES, OUTCOME}
     with RunDirectory(store.directory(cell)) as directory:
         write_run(directory, files)
     cell.experiment.run(tmp_path / "here")
@@ -82,16 +82,16 @@ def test_a_run_that_was_handed_back_in_part_is_played_anew(tmp_path: Path, writt
 def test_a_node_with_other_data_plays_nothing() -> None:
     cell = cell_of()
     found = played(cell, name="0" * 16)
-    assert isinstance(found, Failure)
+    assert isinstance(found, CellFailure)
     assert "its node has other data" in found.why
 
 
 def test_a_cell_that_a_node_cannot_load_or_play_fails_with_a_line() -> None:
     found = task(b"no cell", "name", [], False, BesideMe())
-    assert isinstance(found, Failure)
+    assert isinstance(found, CellFailure)
     assert found.why.startswith("its node cannot play it (")
     broken = played(cell_of(method="cluster_tools:Broken"))
-    assert isinstance(broken, Failure)
+    assert isinstance(broken, CellFailure)
     assert broken.why == "ArithmeticError: the server broke down"
     assert "absorb" in broken.where
 

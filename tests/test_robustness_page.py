@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcome_tools import cell, outcome, over_seeds
+from outcome_tools import outcome, over_seeds, place
 from paper_tools import save
 
-from fedcap.experiments import packing
-from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
 from fedcap.experiments.paper.harm import Harm, harm
 from fedcap.experiments.paper.robustness import robustness_page
 from fedcap.experiments.paper.writing import pages, write_pages
+from fedcap.experiments.store import save_outcomes
+from fedcap.report.panel import Finished
 from fedcap.runs.outcome import ClientOutcome, Peaks
 from fedcap.runs.rounds import RoundRecord
 
@@ -25,12 +25,12 @@ def clients(*personal: float, malicious: int = 1) -> list[ClientOutcome]:
     return [ClientOutcome(str(k), k >= honest, None, value, None) for k, value in enumerate(personal)]
 
 
-def runs(method: str, attack: str, tacc: float, people: list[ClientOutcome], **more: Any) -> Found:
+def runs(method: str, attack: str, tacc: float, people: list[ClientOutcome], **more: Any) -> Finished:
     return over_seeds(method, attack, tacc, tacc, clients=people, **more)
 
 
 @pytest.fixture
-def found() -> Found:
+def found() -> Finished:
     calm = clients(100.0, 90.0, 80.0, malicious=0)
     peaks = {"robust-norm": Peaks([1.0, 2.0], [3.0, 1.5]), "collusion": Peaks([0.0, 0.0], [0.0, 0.0])}
     rates = {"fpr": 0.0, "fnr": 0.0, "rounds_to_removal": 2.0}
@@ -46,7 +46,7 @@ def found() -> Found:
     ]
 
 
-def test_the_finding_has_the_figures_of_both_presets(found: Found) -> None:
+def test_the_finding_has_the_figures_of_both_presets(found: Finished) -> None:
     page = " ".join(robustness_page(found).split())
     assert (
         "the paper's FedCAP removes 65 % of the honest clients and 0 % of the attackers, and falls from"
@@ -56,7 +56,7 @@ def test_the_finding_has_the_figures_of_both_presets(found: Found) -> None:
     assert "the hardened one removes 0 % of the honest clients and 50 % of the attackers" in page
 
 
-def test_what_was_asked_and_not_reached_stands_at_the_top(found: Found) -> None:
+def test_what_was_asked_and_not_reached_stands_at_the_top(found: Finished) -> None:
     head, _, _ = robustness_page(found).partition("## What was asked")
     assert "FNR 0 and FPR 0" not in head
     late = runs("hardened", "ipm", 96.5, clients(100.0, 90.0, 0.0), fpr=0.0, fnr=0.0, rounds_to_removal=4.0)
@@ -65,7 +65,7 @@ def test_what_was_asked_and_not_reached_stands_at_the_top(found: Found) -> None:
     assert "ipm (FNR 0, FPR 0.0, 4.0 rounds)" in head
 
 
-def test_what_gets_through_is_told_with_its_cost(found: Found) -> None:
+def test_what_gets_through_is_told_with_its_cost(found: Finished) -> None:
     left = robustness_page(found).partition("## What still gets through")[2]
     row = next(line for line in left.splitlines() if line.startswith("| cuckoo, longest"))
     # 50 % left, none removed; (100 − 98 + 90 − 84) / 2 points lost; the worst is 84 − 85 above Local
@@ -73,9 +73,9 @@ def test_what_gets_through_is_told_with_its_cost(found: Found) -> None:
     assert "| lie" not in left  # all attackers found, nothing lost
 
 
-def test_attackers_who_train_against_the_method_have_their_section(tmp_path: Path, found: Found) -> None:
+def test_attackers_who_train_against_the_method_have_their_section(tmp_path: Path, found: Finished) -> None:
     crowded = [
-        *(run for run in found if run[0].place["attack"] == "none"),
+        *(run for run in found if run[0]["attack"] == "none"),
         *runs("local", "crowd", 84.0, clients(94.0, 84.0, 0.0)),
         *runs("hardened", "crowd", 92.0, clients(97.0, 79.0, 0.0), fpr=0.0, fnr=100.0),
     ]
@@ -94,28 +94,28 @@ def test_attackers_who_train_against_the_method_have_their_section(tmp_path: Pat
         "-6.0",
     ]
     folder = save([], tmp_path / "results")
-    packing.pack(found, folder / "robustness.jsonl", clients=True)
-    packing.pack(crowded, folder / "own-attack.jsonl", clients=True)
+    save_outcomes(found, folder / "robustness.jsonl.gz")
+    save_outcomes(crowded, folder / "own-attack.jsonl.gz")
     assert pages(folder)["ROBUSTNESS.md"] == page
 
 
-def test_each_scores_separation_is_in_percent(found: Found) -> None:
+def test_each_scores_separation_is_in_percent(found: Finished) -> None:
     table = robustness_page(found).partition("## What each score can tell")[2]
     row = next(line for line in table.splitlines() if line.startswith("| lie"))
     assert [cell.strip() for cell in row.strip("|").split("|")][1:] == ["75.0", "50.0"]
 
 
-def test_the_page_is_written_with_its_curves_where_there_are_runs(tmp_path: Path, found: Found) -> None:
+def test_the_page_is_written_with_its_curves_where_there_are_runs(tmp_path: Path, found: Finished) -> None:
     folder = save([], tmp_path / "results")
     assert "ROBUSTNESS.md" not in pages(folder)
-    packing.pack(found, folder / "robustness.jsonl", clients=True)
+    save_outcomes(found, folder / "robustness.jsonl.gz")
     assert pages(folder)["ROBUSTNESS.md"] == robustness_page(found)
     written = write_pages(folder, tmp_path)
     assert tmp_path / "ROBUSTNESS.md" in written
     assert tmp_path / "figures" / "roc-published.png" in written
 
 
-def test_peaks_are_the_largest_numbers_of_each_client(found: Found) -> None:
+def test_peaks_are_the_largest_numbers_of_each_client(found: Finished) -> None:
     def record(**scores: dict[str, float | None]) -> Any:
         return type("Record", (), {"scores": {name.replace("_", "-"): at for name, at in scores.items()}})
 
@@ -127,13 +127,13 @@ def test_peaks_are_the_largest_numbers_of_each_client(found: Found) -> None:
     assert peaks == {"norm": Peaks([3.0, 2.0], [9.0]), "robust-norm": Peaks([-1.0], [])}
 
 
-def asked(found: Found) -> list[list[str]]:
+def asked(found: Finished) -> list[list[str]]:
     table = robustness_page(found).partition("## What was asked")[2].partition("\n## ")[0]
     lines = [line for line in table.splitlines() if line.startswith("|")][2:]
     return [[part.strip() for part in line.strip("|").split("|")] for line in lines]
 
 
-def test_what_was_asked_stands_beside_what_came_out(found: Found) -> None:
+def test_what_was_asked_stands_beside_what_came_out(found: Finished) -> None:
     assert asked(found) == [
         ["FNR 0 and FPR 0 under lie, within 3 rounds", "yes", "2.0 rounds at most"],
         [
@@ -159,10 +159,10 @@ def test_what_was_asked_stands_beside_what_came_out(found: Found) -> None:
     ]
 
 
-def test_bars_that_are_missed_are_told_with_their_figures(found: Found) -> None:
+def test_bars_that_are_missed_are_told_with_their_figures(found: Finished) -> None:
     rates = {"fpr": 7.1, "fnr": 17.0}
     people = [ClientOutcome("0", False, None, 99.0, 3), ClientOutcome("1", True, None, 0.0, None)]
-    worse: Found = [
+    worse: Finished = [
         *runs("hardened", "lie", 90.0, people, rounds_to_removal=4.0, **rates),
         *runs("hardened", "sign-flipping", 90.0, people, rounds_to_removal=9.5, **rates),
         *runs("fedcap", "sign-flipping", 95.0, people, rounds_to_removal=7.5, **rates),
@@ -183,8 +183,8 @@ def test_a_clients_gap_is_its_own_mean_over_the_runs_in_which_it_is_honest() -> 
     found = [
         *runs("local", "none", 85.0, alone),
         *runs("hardened", "none", 85.0, alone),
-        (cell("hardened", "lie", 0), outcome(82.0, clients=first)),
-        (cell("hardened", "lie", 1), outcome(96.0, clients=second)),
+        (place("hardened", "lie", 0), outcome(82.0, clients=first)),
+        (place("hardened", "lie", 1), outcome(96.0, clients=second)),
     ]
     [panel] = Comparison.of(found).panels
     # client 0: −10 and +6; client 1: +4 in the run in which it is honest
@@ -193,27 +193,27 @@ def test_a_clients_gap_is_its_own_mean_over_the_runs_in_which_it_is_honest() -> 
     )
 
 
-def test_every_method_and_other_data_have_their_sections(found: Found) -> None:
+def test_every_method_and_other_data_have_their_sections(found: Finished) -> None:
     rest = [*over_seeds("krum", "cuckoo", 60.0, 62.0), *over_seeds("krum", "lie", 70.0, 72.0)]
     page = robustness_page(found, rest)
     table = page.partition("## Every method")[2]
     assert [line for line in table.splitlines() if line.startswith("| krum |")]
     assert "cuckoo" in table
     assert "| lie" not in table
-    other = [(cell("hardened", "none", 0, dataset="wisdm"), outcome(94.0))]
+    other = [(place("hardened", "none", 0, dataset="wisdm"), outcome(94.0))]
     assert "## wisdm" in robustness_page([*found, *other])
-    paper = [(cell("fedcap", "none", 0, dataset="wisdm"), outcome(94.0))]
+    paper = [(place("fedcap", "none", 0, dataset="wisdm"), outcome(94.0))]
     assert "## wisdm" not in robustness_page([*found, *paper])
 
 
-def test_whoever_is_removed_among_honest_clients_is_counted(found: Found) -> None:
+def test_whoever_is_removed_among_honest_clients_is_counted(found: Finished) -> None:
     people = [ClientOutcome("0", False, None, 99.0, 3), ClientOutcome("1", False, None, 90.0, None)]
     honest = [
-        (cell("hardened", "none", seed, **{"training.lr": lr}), outcome(94.5, clients=people))
+        (place("hardened", "none", seed, **{"training.lr": lr}), outcome(94.5, clients=people))
         for lr in ("0.1", "0.3")
         for seed in range(3)
     ]
-    usual = [(cell("hardened", "none", 0, dataset="wisdm"), outcome(94.0, clients=people[1:]))]
+    usual = [(place("hardened", "none", 0, dataset="wisdm"), outcome(94.0, clients=people[1:]))]
     section = robustness_page(found, (), [honest, usual]).partition("## Among honest clients only")[2]
     assert "7 runs, 6 clients removed" in " ".join(section.split())
     assert "| training.lr=0.3 | 3 | 3 | 94.5 |" in section

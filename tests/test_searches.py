@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcap.errors import InputError
-from fedcap.experiments.searches import Options, Optuna, Search, Trial, coordinate, grid
+from fedcap.experiments.tuning import Options, OptunaSearch, Search, Trial, coordinate_search, grid_search
 
 SPACE = {"alpha": [2.0, 5.0, 10.0], "phi": [0.1, 0.2, 0.3], "lambda_": [0.1, 0.5, 1.0]}
 
@@ -39,7 +39,7 @@ def found(search: Search, score: Callable[[Options], float | None], space=SPACE)
 
 
 def test_a_grid_is_every_combination():
-    _, table = found(grid, lambda options: 0.0)
+    _, table = found(grid_search, lambda options: 0.0)
     assert set(table.trials) == set(itertools.product(*SPACE.values()))
 
 
@@ -52,13 +52,13 @@ def test_both_searches_find_the_best_where_options_do_not_depend_on_each_other(b
         )
         return -sum(place**2 for place in places)
 
-    for search in (grid, coordinate):
+    for search in (grid_search, coordinate_search):
         chosen, table = found(search, score)
         assert tuple(chosen.values()) == best
-        assert len(table.trials) <= (27 if search is grid else 14)
+        assert len(table.trials) <= (27 if search is grid_search else 14)
 
 
-@pytest.mark.parametrize("search", [grid, coordinate])
+@pytest.mark.parametrize("search", [grid_search, coordinate_search])
 def test_the_smaller_of_equals_is_chosen(search: Search):
     chosen, _ = found(search, lambda options: 90.0)
     assert chosen == {"alpha": 2.0, "phi": 0.1, "lambda_": 0.1}
@@ -80,7 +80,7 @@ def test_means_of_the_same_figures_are_equal_in_whatever_order_they_come():
 @given(st.lists(st.integers(0, 5) | st.none(), min_size=27, max_size=27))
 def test_no_single_change_makes_what_coordinate_search_chose_better(scores: list[int | None]):
     table = dict(zip(itertools.product(*SPACE.values()), scores, strict=True))
-    chosen, played = found(coordinate, lambda options: table[tuple(options.values())])
+    chosen, played = found(coordinate_search, lambda options: table[tuple(options.values())])
     here = played.trials[tuple(chosen.values())]
     for name, values in SPACE.items():
         for value in values:
@@ -97,7 +97,7 @@ def played_scores(table: Table) -> list[float | None]:
 def test_without_optuna_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InputError, match=r"pip install 'fedcap\[optuna\]'"):
-        Optuna(3)(SPACE, Table(lambda options: 0.0))
+        OptunaSearch(3)(SPACE, Table(lambda options: 0.0))
 
 
 def test_optuna_draws_within_the_range_and_the_same_each_time():
@@ -109,8 +109,8 @@ def test_optuna_draws_within_the_range_and_the_same_each_time():
             return None
         return -abs(options["alpha"] - 7) - (options["rule"] == "mean")
 
-    chosen, first = found(Optuna(40), score, space)
-    _, again = found(Optuna(40), score, space)
+    chosen, first = found(OptunaSearch(40), score, space)
+    _, again = found(OptunaSearch(40), score, space)
     assert list(first.trials) == list(again.trials)
     assert len(first.trials) > 20
     assert chosen["rule"] == "median"

@@ -16,15 +16,14 @@ from story_tools import decoded, record, write
 import fedcap
 from benchmarks.page import MOST_GRID, write_grid
 from fedcap.errors import InputError
-from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines.base import Quiet, Watcher
-from fedcap.experiments.panel import Estimate
+from fedcap.experiments.engine import LogFailures, Watcher
+from fedcap.experiments.grid import Cell
 from fedcap.experiments.paper.beside import said_of
 from fedcap.experiments.paper.items import item
 from fedcap.experiments.paper.recorded import resolved
-from fedcap.experiments.plan import made_ready
-from fedcap.experiments.store import CellStore
+from fedcap.experiments.store import CellStore, prepare
 from fedcap.report.page import page
+from fedcap.report.panel import Estimate
 from fedcap.report.story import Check, Memo, Said, Story, packed, story_of
 from fedcap.report.story.story import Field, Panel
 from fedcap.runs import Outcome, Settings, read
@@ -123,13 +122,13 @@ def test_runs_that_are_planned_and_not_begun_are_to_come(tmp_path: Path) -> None
                 super().run([cell], store, watcher)
                 told.append(story_of(tmp_path))
 
-    plan = made_ready(cells, store)
+    plan = prepare(cells, store)
     before = story_of(tmp_path)
     assert before.sentence == "A comparison that has not begun: 0 of 8 runs are done."
-    Told().run(plan.left, store, Quiet())
+    Told().run(plan.left, store, LogFailures())
     assert [(one.played, one.planned) for one in told] == [(done, 8) for done in range(1, 9)]
     assert [one.state for one in [before, *told]] == ["unfinished"] * 8 + ["finished"]
-    made_ready(cells, store)
+    prepare(cells, store)
     assert story_of(tmp_path).planned == 8
     (tmp_path / "planned.json").write_text('{"no": "list"}')
     assert story_of(tmp_path).state == "finished"

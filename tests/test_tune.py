@@ -15,8 +15,8 @@ from run_tools import SMALL
 import fedcap
 from fedcap.errors import InputError, RunError
 from fedcap.experiments import tune
-from fedcap.experiments.cells import Cell
-from fedcap.experiments.engines.base import Watcher, play
+from fedcap.experiments.engine import Watcher, play
+from fedcap.experiments.grid import Cell
 from fedcap.experiments.store import CellStore
 
 RUN = {**SMALL, "attack": "none", "rounds": 2, "training": {"lr": 0.5, "epochs": 1}}
@@ -86,7 +86,7 @@ def test_a_trial_that_failed_is_told_and_never_chosen(tmp_path: Path):
     class Failing(Here):
         def run(self, cells: Sequence[Cell], store: CellStore, watcher: Watcher) -> None:
             for cell in cells:
-                if cell.place["alpha"] == "2":
+                if cell.place["method.alpha"] == "2":
                     store.fail(cell, "no luck")
                 else:
                     play(cell, store, watcher)
@@ -108,9 +108,9 @@ def test_a_trial_that_failed_is_told_and_never_chosen(tmp_path: Path):
         ({"space": {"alfa": [1]}}, "did you mean 'alpha'"),
         ({"space": {"alpha": []}}, "no value of 'alpha'"),
         ({"space": {"phi": [2]}}, "phi should be less than or equal to 1"),
-        ({"method": "fedavg"}, r"--try OPTION=VALUE"),
+        ({"method": "fedavg"}, r"give the options to try"),
         ({"search": "greedy"}, "unknown search 'greedy'"),
-        ({"trials": 3}, "for --search optuna"),
+        ({"trials": 3}, "for the search optuna"),
         ({"holdout": 1.0}, "holdout should be less than 1"),
         ({"seeds": []}, "at least one seed"),
     ],

@@ -30,10 +30,9 @@ from fedcap.errors import InputError, RunError, plural
 
 if TYPE_CHECKING:
     from fedcap.experiments import Tuned
-    from fedcap.experiments.cells import Cell
-    from fedcap.experiments.engines.base import Engine
-    from fedcap.experiments.plan import Plan
-    from fedcap.experiments.store import CellStore
+    from fedcap.experiments.engine import Engine
+    from fedcap.experiments.grid import Cell
+    from fedcap.experiments.store import CellStore, GridStatus
 
 RUNS_SHOWN = 20
 """How many runs a dry run lists."""
@@ -97,8 +96,8 @@ def compare(
     """
     from fedcap.experiments.comparison import Comparison
     from fedcap.experiments.grid import Grid
-    from fedcap.experiments.plan import Plan
-    from fedcap.experiments.store import CellStore
+    from fedcap.experiments.store import CellStore, GridStatus
+    from fedcap.experiments.store import save_outcomes as write_outcomes
 
     common = with_settings(given(rounds=rounds), settings)
     axes: dict[str, Any] = given(methods=method, rules=rule, attacks=attack, datasets=dataset, seeds=seed)
@@ -107,30 +106,36 @@ def compare(
         grid = Grid(axes=axes, **common) if file is None else Grid.read(file, axes, common)
         cells = grid.cells()
         engine = make_engine(workers, ray)
-        store = CellStore(out, keep_models=keep_models, known=reuse)
-        Comparison.of([], against, cells)  # reports a wrong `against` before anything starts
+        store = CellStore(out, keep_models=keep_models, reuse=reuse or ())
+        places = [cell.place for cell in cells]
+        Comparison.of([], against, places)  # reports a wrong `against` before anything starts
         if not dry_run:
-            plan = play_cells(cells, store, engine, retry, quiet)
+            status = play_cells(cells, store, engine, retry, quiet)
     if dry_run:
-        print_grid_plan(Plan.of(cells, store), retry, as_json)
+        print_grid_plan(GridStatus.of(cells, store), retry, as_json)
         return
-    compared = Comparison.of(plan.found, against, cells)
+    compared = Comparison.of(status.finished, against, places)
     try:
         saved = compared.save(out)
+        if save_outcomes is not None:
+            write_outcomes(status.finished, save_outcomes)
+            saved.append(save_outcomes)
     except OSError as error:
-        raise RunError(f"cannot write to {out}: {error.strerror}") from error
+        raise RunError(
+            f"cannot write {error.filename or out}: {error.strerror}", code="cannot-write"
+        ) from error
     if as_json:
-        failed = [{"place": dict(f.place), "why": f.why} for f in plan.failed.values()]
-        facts = {"directory": str(out), "runs": len(plan.runs), "done": len(plan.done), "failed": failed}
+        failed = [{"place": dict(f.place), "why": f.why} for f in status.failed.values()]
+        facts = {"directory": str(out), "runs": len(status.runs), "done": len(status.done), "failed": failed}
         print_json({**facts, "rows": compared.dicts()})
     else:
         for table in compared.tables():
             print_table(table)
             typer.echo()
         typer.echo(f"Saved: {', '.join(map(str, saved))}; runs in {store.root / 'cells'}")
-    if plan.failed:
+    if status.failed:
         typer.echo(
-            f"fedcap: {len(plan.failed)} of {plural(len(plan.runs), 'run')} failed: {out / 'failed'} has the"
+            f"fedcap: {len(status.failed)} of {plural(len(status.runs), 'run')} failed: {out / 'failed'} has the"
             " reasons; --retry runs them again",
             err=True,
         )
@@ -139,51 +144,53 @@ def compare(
 
 def make_engine(workers: int | None, ray: str | None) -> Engine:
     """Return what plays the runs: worker processes of this machine, or a Ray cluster."""
-    from fedcap.experiments import engines
+    from fedcap.experiments import engine
 
     if ray is None:
-        return engines.make_engine("local", workers)
+        return engine.make_engine("local", workers)
     if workers is not None:
         raise InputError(
             "--workers is for this machine: a Ray cluster has its own slots",
             code="bad-option",
             field="workers",
         )
-    return engines.make_engine("ray", address=ray_address(ray))
+    return engine.make_engine("ray", address=ray_address(ray))
 
 
-def play_cells(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quiet: bool) -> Plan:
+def play_cells(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quiet: bool) -> GridStatus:
     """Play the cells that are not done, show the progress, and return the state of all cells."""
     from fedcap.cli.progress import GridProgress
-    from fedcap.experiments.plan import Plan, made_ready
+    from fedcap.experiments.store import GridStatus, prepare
 
-    plan = made_ready(cells, store, retry)
+    status = prepare(cells, store, retry)
     try:
-        with GridProgress(plan, quiet) as progress:
-            engine.run(plan.left, store, progress)
+        with GridProgress(status, quiet) as progress:
+            engine.run(status.left, store, progress)
     except KeyboardInterrupt:
-        plan = Plan.of(cells, store)
-        done = f"{len(plan.done)} of {plural(len(plan.runs), 'run')} are done"
+        status = GridStatus.of(cells, store)
+        done = f"{len(status.done)} of {plural(len(status.runs), 'run')} are done"
         raise Interrupted(
             f"interrupted: {done} and kept in {store.root}; the same command continues"
         ) from None
-    return Plan.of(cells, store)
+    return GridStatus.of(cells, store)
 
 
-def print_grid_plan(plan: Plan, retry: bool, as_json: bool) -> None:
+def print_grid_plan(status: GridStatus, retry: bool, as_json: bool) -> None:
     """Print which runs of a grid are done, which failed and which are left."""
-    failed = {} if retry else plan.failed
-    left = [cell for cell in plan.runs if cell.name not in plan.done and cell.name not in failed]
+    failed = {} if retry else status.failed
+    left = [cell for cell in status.runs if cell.name not in status.done and cell.name not in failed]
     if as_json:
-        states = dict.fromkeys(plan.done, "done") | dict.fromkeys(failed, "failed")
+        states = dict.fromkeys(status.done, "done") | dict.fromkeys(failed, "failed")
         print_json(
-            {"runs": [{"name": c.name, "state": states.get(c.name, "left"), **c.place} for c in plan.runs]}
+            {"runs": [{"name": c.name, "state": states.get(c.name, "left"), **c.place} for c in status.runs]}
         )
         return
     again = f", {len(failed)} failed (--retry runs them again)" if failed else ""
-    typer.echo(f"dry run: {plural(len(plan.runs), 'run')}, {len(plan.done)} done{again}, {len(left)} left")
+    typer.echo(
+        f"dry run: {plural(len(status.runs), 'run')}, {len(status.done)} done{again}, {len(left)} left"
+    )
     lines = [f"  {cell}" for cell in left]
-    lines += [f"  {cell} failed: {failed[cell.name].why}" for cell in plan.runs if cell.name in failed]
+    lines += [f"  {cell} failed: {failed[cell.name].why}" for cell in status.runs if cell.name in failed]
     typer.echo("\n".join(lines[:RUNS_SHOWN]), nl=bool(lines))
     if len(lines) > RUNS_SHOWN:
         typer.echo(f"  … and {len(lines) - RUNS_SHOWN:,} more: --json lists all")

@@ -36,12 +36,11 @@ def demo(
         for cell, result in tour.run(planned, out, crew, [progress]):
             results.append((cell, result))
             progress.run_done()
-    made = tour.DemoTable.of(results)
-    tour.save(made, results, out)
+    tour.save(results, out)
     save(report := out / REPORT, page(packed(story_for(out))))
     if as_json:
-        print_json(made.dicts())
+        print_json(tour.rows(results))
         return
-    print_table(made.table)
+    print_table(tour.table(results))
     typer.echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/{CELLS}")
     typer.echo(f"All results as a page for the browser: {report}")

@@ -18,8 +18,8 @@ from rich.text import Text
 from fedcap.errors import duration
 
 if TYPE_CHECKING:
-    from fedcap.experiments.cells import Cell
-    from fedcap.experiments.plan import Plan
+    from fedcap.experiments.grid import Cell
+    from fedcap.experiments.store import GridStatus
     from fedcap.runs import Outcome, Result, RoundRecord
     from fedcap.simulation import Simulation
 
@@ -131,10 +131,12 @@ class GridProgress(Progress):
     A failed run leaves a line.
     """
 
-    def __init__(self, plan: Plan, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, status: GridStatus, quiet: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(quiet, clock)
-        self._runs, self._finished, self._failed = len(plan.runs), set(plan.done), set(plan.failed)
-        self._rounds = {cell.name: cell.experiment.rounds for cell in plan.left}
+        self._runs, self._finished, self._failed = len(status.runs), set(status.done), set(status.failed)
+        self._rounds = {cell.name: cell.experiment.rounds for cell in status.left}
         self._played = dict.fromkeys(self._rounds, 0)
         self._running: dict[str, str] = {}
 

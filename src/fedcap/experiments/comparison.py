@@ -1,4 +1,4 @@
-"""What a grid came to: its runs as tidy rows, means and paired differences as rows, and tables of them."""
+"""The comparison of a grid: its runs as rows, means and paired differences as rows, and tables of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedcap.errors import InputError, nearest
-from fedcap.experiments.cells import Cell, Found
-from fedcap.experiments.panel import Difference, Estimate, Panel, panels
 from fedcap.experiments.tables import (
     DETECTION,
     FIGURES,
@@ -17,25 +15,26 @@ from fedcap.experiments.tables import (
     clients_table,
     detection_table,
     difference_table,
-    heading,
     marks,
 )
 from fedcap.files import Value, can_write_parquet, write_aside, write_csv, write_parquet
+from fedcap.report.panel import Difference, Estimate, Finished, Panel, attack_title, make_panels
 from fedcap.report.tables import Table
-from fedcap.runs.outcome import AS_IN_RESULT, Outcome
+from fedcap.runs import Outcome, Place
+from fedcap.runs.outcome import AS_IN_RESULT
 
 FAVOURITE = "fedcap"
-"""The method that others are compared with, where none is named and this one is there."""
+"""The method that others are compared with, if none is named and this one is in the grid."""
 LATEX_HEAD = "% Needs \\usepackage{booktabs}."
-_ALONGSIDE = {"tacc_worst_client": "worst_client", "tacc_p10": "p10"} | {name: name for name in DETECTION}
-"""Figures whose means stand beside that which is compared, and what they are called there."""
+_MORE_MEANS = {"tacc_worst_client": "worst_client", "tacc_p10": "p10"} | {name: name for name in DETECTION}
+"""Figures whose means are in the rows of means too, and their columns."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The finished cells of a grid, compared."""
 
-    found: Found
+    finished: Finished
     against: str | None
     """The method that the others are compared with; none if there is none to compare with."""
     figure: str
@@ -44,18 +43,18 @@ class Comparison:
     @classmethod
     def of(
         cls,
-        found: Found,
+        finished: Finished,
         against: str | None = None,
-        planned: Sequence[Cell] = (),
+        planned: Sequence[Place] = (),
         figure: str = "tacc",
     ) -> Comparison:
-        """Compare finished cells; planned ones that are not among them are shown as missing.
+        """Compare finished cells; planned places without an outcome are shown as missing.
 
-        `against` is a method as tables call it, such as `fedavg+median`: FedCAP if none is given and it is
-        there. `figure` is what is compared: the better reading's accuracy if none is given.
+        `against` is a method as in tables, such as `fedavg+median`; by default FedCAP if it is in the grid.
+        `figure` is what is compared; by default the accuracy in the better reading.
         """
-        sorted_in = panels(found, planned)
-        methods = list(dict.fromkeys(method for panel in sorted_in for method in panel.methods))
+        panels = make_panels(finished, planned)
+        methods = list(dict.fromkeys(method for panel in panels for method in panel.methods))
         if figure not in FIGURES:
             raise InputError(f"unknown figure {figure!r}: {nearest(figure, FIGURES)}")
         if against is not None and against not in methods:
@@ -64,18 +63,18 @@ class Comparison:
             )
         if against is None and FAVOURITE in methods:
             against = FAVOURITE
-        return cls(found, against, figure, sorted_in)
+        return cls(finished, against, figure, panels)
 
     def tidy(self) -> list[dict[str, Value]]:
-        """Return a row for each finished run: its place in the grid, and every figure of its outcome."""
-        return [_tidy(cell, outcome) for cell, outcome in self.found]
+        """Return a row for each finished cell: its place in the grid, and every figure of its outcome."""
+        return [_tidy_row(place, outcome) for place, outcome in self.finished]
 
     def dicts(self) -> list[dict[str, Value]]:
         """Return a row for each method and attack: means over seeds, and the difference to `against`."""
         return [row for panel in self.panels for method in panel.methods for row in self._rows(panel, method)]
 
     def tables(self) -> list[Table]:
-        """Return the tables of each panel: accuracy, differences, the clients worst off, detection."""
+        """Return the tables of each panel: accuracy, differences, worst clients, detection."""
         return [table for panel in self.panels for table in self._tables(panel)]
 
     def markdown(self) -> str:
@@ -87,9 +86,9 @@ class Comparison:
         return "\n\n".join([LATEX_HEAD, *(table.latex() for table in self.tables())]) + "\n"
 
     def save(self, folder: Path | str, parquet: bool | None = None) -> list[Path]:
-        """Write results.csv (a row per run), means.csv (per method and attack), tables.md and tables.tex.
+        """Write results.csv (a row per cell), means.csv (per method and attack), tables.md and tables.tex.
 
-        results.parquet too, if pyarrow is installed; `parquet=True` insists on it, `False` leaves it out.
+        results.parquet is written if pyarrow is installed; `parquet=True` requires it, `False` leaves it out.
         Return what was written.
         """
         where = Path(folder)
@@ -106,7 +105,7 @@ class Comparison:
         return [where / name for name in names]
 
     def draw(self, folder: Path | str, prefix: str = "map", ending: str = "") -> list[Path]:
-        """Draw a map of methods × attacks for each panel, as PNG, PDF and SVG, or with one ending alone.
+        """Draw a map of methods × attacks for each panel, as PNG, PDF and SVG, or with one ending only.
 
         Return what was written.
         """
@@ -135,20 +134,20 @@ class Comparison:
                 "method": method,
                 "attack": attack,
                 "worst_attack": worst is not None and worst.attack == attack,
-                **_mean(panel.estimate(method, attack, self.figure)),
+                **_mean_columns(panel.estimate(method, attack, self.figure)),
                 **{
                     name: getattr(panel.estimate(method, attack, figure), "mean", None)
-                    for figure, name in _ALONGSIDE.items()
+                    for figure, name in _MORE_MEANS.items()
                 },
                 "against": self.against if attack in compared else None,
-                **_difference(compared.get(attack)),
+                **_difference_columns(compared.get(attack)),
             }
             for attack in panel.columns
         ]
 
 
 def map_name(panel: Panel, prefix: str = "map") -> str:
-    """Return what the picture of a panel is called."""
+    """Return the name of a panel's picture."""
     return re.sub(r"[^\w.]+", "-", f"{prefix}-{panel.title}")
 
 
@@ -158,7 +157,7 @@ def _draw_map(panel: Panel, figure: str, path: Path) -> list[Path]:
     lines = [[panel.estimate(method, attack, figure) for attack in panel.columns] for method in panel.methods]
     return draw_map(
         panel.methods,
-        [heading(attack) for attack in panel.columns],
+        [attack_title(attack) for attack in panel.columns],
         [[None if one is None else (one.mean, one.half_width) for one in line] for line in lines],
         path,
         f"{panel.title}: {FIGURES[figure]}, %",
@@ -166,7 +165,7 @@ def _draw_map(panel: Panel, figure: str, path: Path) -> list[Path]:
     )
 
 
-def _mean(found: Estimate | None) -> dict[str, Value]:
+def _mean_columns(found: Estimate | None) -> dict[str, Value]:
     return {
         "mean": None if found is None else found.mean,
         "half_width": None if found is None else found.half_width,
@@ -176,20 +175,18 @@ def _mean(found: Estimate | None) -> dict[str, Value]:
     }
 
 
-def _difference(found: Difference | None) -> dict[str, Value]:
-    low, high = (None, None) if found is None or found.interval is None else found.interval
+def _difference_columns(found: Difference | None) -> dict[str, Value]:
     return {
         "difference": None if found is None else found.mean,
-        "low": low,
-        "high": high,
+        "difference_half_width": None if found is None else found.half_width,
         "pairs": 0 if found is None else len(found.seeds),
         "p": None if found is None else found.p,
         "p_holm": None if found is None else found.p_holm,
     }
 
 
-def _tidy(cell: Cell, outcome: Outcome) -> dict[str, Value]:
-    """Return a run's row; a figure called as an axis of the grid is gets another name."""
+def _tidy_row(place: Place, outcome: Outcome) -> dict[str, Value]:
+    """Return a cell's row; a figure with the name of an axis gets another name."""
     figures = {name: getattr(outcome, name) for name in (*AS_IN_RESULT, "tacc_p10", "digest")}
-    renamed = {f"result_{name}" if name in cell.place else name: value for name, value in figures.items()}
-    return {**cell.place, **renamed}
+    renamed = {f"result_{name}" if name in place else name: value for name, value in figures.items()}
+    return {**place, **renamed}

@@ -1,37 +1,149 @@
-"""A grid: every combination of methods, rules, attacks, data sets, seeds and other settings, a run each.
+"""A grid: one run for every combination of methods, rules, attacks, data sets, seeds and other settings.
 
-`Grid(methods=["fedavg", "fedcap"], attacks="all", seeds="0-4").run(out="grid")` is the whole of it. A seed
-fixes partition, roster and initialisation, so cells that differ in their method alone are paired.
+`Grid(methods=["fedavg", "fedcap"], attacks="all", seeds="0-4").run(out="grid")` plays, saves and compares
+all runs. A seed fixes the partition, the attackers and the first weights. So cells that differ only in their
+method are paired.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from fedcap.errors import InputError, nearest
-from fedcap.experiments.axes import PLURALS, Axis
-from fedcap.experiments.cells import Cell
 from fedcap.experiments.comparison import Comparison
-from fedcap.experiments.engines.base import Engine, Quiet, Watcher
-from fedcap.experiments.engines.local import LocalEngine
-from fedcap.experiments.plan import Plan, made_ready
-from fedcap.experiments.store import CellStore
-from fedcap.registry import GIVEN
-from fedcap.runs import flattened, overlay, read_toml
+from fedcap.experiments.engine import Engine, LogFailures, Watcher
+from fedcap.experiments.local import LocalEngine
+from fedcap.experiments.store import CellStore, GridStatus, prepare
+from fedcap.registry import GIVEN, spelling, split
+from fedcap.report.panel import method_label, place_text
+from fedcap.runs import Place, flattened, overlay, read_toml, settings_key
 from fedcap.simulation import Experiment
 from fedcap.simulation import settings as choosing
 
+PLURALS = {"datasets": "dataset", "methods": "method", "rules": "rule", "attacks": "attack", "seeds": "seed"}
+"""The arguments of the usual axes, and the name of each axis in a cell's place."""
+ALL = "all"
+"""Stands for all named things of a kind."""
 ORDER = ("seed", "dataset", "attack", "method", "rule")
-"""How cells follow each other: a seed is finished before the next, so that half a grid is of use."""
+"""The order of cells: all cells of a seed come before the next seed, so that half a grid is useful."""
 THINGS = tuple(choosing.UNLESS_GIVEN)
-"""Settings that are things with options of their own."""
+"""Settings that are things with options."""
+
+
+# --- Axes
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A setting, such as `method` or `training.lr`, and its values by their labels."""
+
+    setting: str
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, setting: str, given: Any) -> Axis:
+        """Read an axis: one value, several values, or a mapping from labels to values."""
+        if isinstance(given, Mapping) and "name" not in given:
+            pairs = [(str(label), _as_value(setting, value)) for label, value in given.items()]
+        else:
+            pairs = [_labelled(setting, value) for value in _as_list(setting, given)]
+        if not pairs:
+            raise InputError(f"axis {setting} has no values: give one, or leave the axis out")
+        values: dict[str, Any] = {}
+        for label, value in pairs:
+            if label in values and values[label] != value:
+                raise InputError(
+                    f"two values of axis {setting} have the label {label}: give labels, as a mapping"
+                )
+            values[label] = value
+        return cls(setting, values)
+
+
+def _as_list(setting: str, given: Any) -> Sequence[Any]:
+    if setting == "seed":
+        return parse_seeds(given)
+    if setting in choosing.KINDS:
+        if isinstance(given, str):
+            given = split(given)
+        if given == [ALL] and setting != "dataset":
+            return choosing.names(setting)
+    elif isinstance(given, str):
+        return [given]
+    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+
+
+def _labelled(setting: str, value: Any) -> tuple[str, Any]:
+    """Return a value and its label; a table may have its label in it."""
+    if setting not in choosing.KINDS:
+        return spelling(value), value
+    given = None
+    if isinstance(value, Mapping) and "label" in value:
+        given, value = str(value["label"]), {key: inner for key, inner in value.items() if key != "label"}
+    table = _as_value(setting, value)
+    return given or choosing.label_of(setting, table), table
+
+
+def _as_value(setting: str, value: Any) -> Any:
+    return choosing.table_of(setting, value) if setting in choosing.KINDS else value
+
+
+def parse_seeds(given: Any) -> list[int]:
+    """Return seeds given as numbers, or as text such as `0-4,7`."""
+    if isinstance(given, str):
+        return list(_ranges(given))
+    many = given if isinstance(given, Sequence | range) else [given]
+    for seed in many:
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise InputError(f"seeds are whole numbers from 0, such as 0-4,7 (got {seed!r})")
+    return list(many)
+
+
+def _ranges(text: str) -> Iterator[int]:
+    for part in split(text):
+        found = re.fullmatch(r"(\d+)(?:\s*-\s*(\d+))?", part)
+        if found is None or (found[2] and int(found[2]) < int(found[1])):
+            raise InputError(f"seeds are whole numbers from 0, such as 0-4,7 (got {part!r})")
+        yield from range(int(found[1]), int(found[2] or found[1]) + 1)
+
+
+# --- Cells
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run of a grid: its place on the axes, and the experiment to play."""
+
+    place: Place
+    """Axis to label: dataset, method, rule (empty if it takes none), attack, seed, and other settings."""
+    experiment: Experiment
+
+    @cached_property
+    def name(self) -> str:
+        """The name of its folder: the start of the experiment's digest. The data must be there."""
+        return self.experiment.digest()[:16]
+
+    @cached_property
+    def key(self) -> str:
+        """The hash of its settings alone, as in `Outcome.key`. The data is not needed."""
+        return settings_key(self.experiment.settings())
+
+    @property
+    def method(self) -> str:
+        """The method with its rule, as in tables: `fedavg+bucketing(median)`."""
+        return method_label(self.place)
+
+    def __str__(self) -> str:
+        return place_text(self.place)
 
 
 class Grid:
-    """All combinations of the axes, over settings that they have in common."""
+    """All combinations of the axes, with common settings."""
 
     def __init__(
         self,
@@ -43,11 +155,11 @@ class Grid:
         axes: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        """Take what varies, each as one value, a list, or a mapping from labels to values.
+        """Take the axes, each as one value, a list, or a mapping from labels to values.
 
         `axes` are any other settings, with lists of values: `{"training.lr": [0.1, 0.05]}`. `settings` are
-        those of every cell, as `Experiment` takes them. Rules, and options of methods and attacks, go to
-        those that take them.
+        the settings of every cell, as `Experiment` takes them. Rules, and options of methods and attacks,
+        apply to the cells whose method or attack takes them.
         """
         usual = {"datasets": datasets, "methods": methods, "rules": rules, "attacks": attacks, "seeds": seeds}
         given = dict(flattened(axes or {}, PLURALS)) | {
@@ -66,7 +178,7 @@ class Grid:
     def read(cls, path: Path | str, axes: Mapping[str, Any], settings: Mapping[str, Any]) -> Grid:
         """Read a grid from a TOML file: settings as of one run, and a table `axes` of lists.
 
-        Axes and settings that are given here go over those of the file; a setting goes over its axis there.
+        Given axes and settings replace those of the file. A given setting also replaces its axis there.
         """
         found = read_toml(path)
         there = found.pop("axes", {})
@@ -89,10 +201,10 @@ class Grid:
         cells: dict[tuple[str, ...], Cell] = {}
         for labels in product(*(axis.values for axis in axes)):
             place = {axis.setting: label for axis, label in zip(axes, labels, strict=True)}
-            settings, untaken = self._resolved(place)
+            settings, untaken = self._resolve(place)
             place |= dict.fromkeys(untaken, "")
             if tuple(place.values()) not in cells:
-                cells[tuple(place.values())] = _cell(place, Experiment(**settings))
+                cells[tuple(place.values())] = _make_cell(place, Experiment(**settings))
         return list(cells.values())
 
     def run(
@@ -104,16 +216,17 @@ class Grid:
         keep_models: bool = False,
         watcher: Watcher | None = None,
     ) -> Comparison:
-        """Play the cells that `out` does not have yet, and save and return what the grid came to.
+        """Play the cells that `out` does not have yet; save and return the comparison of all.
 
-        `engine` is a `LocalEngine` unless given; `against` the method that others are compared with. Cells
-        that failed in an earlier call are played again with `retry`; none of them ends the grid.
+        `engine` is a `LocalEngine` unless given. `against` is the method that others are compared with. With
+        `retry`, cells that failed in an earlier call are played again. A failed cell does not end the grid.
         """
         cells, store = self.cells(), CellStore(out, keep_models=keep_models)
-        Comparison.of([], against, cells)  # a mistake in it is told before anything starts
-        plan = made_ready(cells, store, retry)
-        (engine or LocalEngine()).run(plan.left, store, watcher or Quiet())
-        made = Comparison.of(Plan.of(cells, store).found, against, cells)
+        places = [cell.place for cell in cells]
+        Comparison.of([], against, places)  # a mistake in it is reported before anything starts
+        status = prepare(cells, store, retry)
+        (engine or LocalEngine()).run(status.left, store, watcher or LogFailures())
+        made = Comparison.of(GridStatus.of(cells, store).finished, against, places)
         made.save(out)
         return made
 
@@ -130,8 +243,8 @@ class Grid:
                     f"no {thing} of this grid has an option {option!r}: {nearest(option, known)}"
                 )
 
-    def _resolved(self, labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-        """Return the settings of the cell with these labels, and the axes that its things do not take."""
+    def _resolve(self, labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+        """Return the settings of the cell with these labels, and the axes that do not apply to it."""
         chosen = {name: self._axes[name].values[label] for name, label in labels.items()}
         settings = dict(self._settings)
         for name, value in chosen.items():
@@ -150,7 +263,7 @@ class Grid:
         return settings, untaken
 
     def _table(self, thing: str, choice: dict[str, Any] | None) -> dict[str, Any]:
-        """Return what is chosen with what the settings say: of that name, or for whatever takes it."""
+        """Return the choice of a thing with the options that the settings have for it."""
         named, options = self._named.get(thing), self._options.get(thing, {})
         if choice is None:
             choice = named or choosing.table_of(thing, choosing.UNLESS_GIVEN[thing])
@@ -160,7 +273,7 @@ class Grid:
         return choice if GIVEN in choice else {**fitting, **choice}
 
 
-def _cell(labels: Mapping[str, str], experiment: Experiment) -> Cell:
+def _make_cell(labels: Place, experiment: Experiment) -> Cell:
     usual = {
         "dataset": experiment.dataset_name,
         "method": experiment.method.name,
@@ -172,17 +285,17 @@ def _cell(labels: Mapping[str, str], experiment: Experiment) -> Cell:
 
 
 def _takes(thing: str, table: Mapping[str, Any], option: str) -> bool:
-    """Whether a thing takes an option; a data set without it is a mistake, which the experiment tells."""
+    """Whether a thing takes an option; a data set without it is a mistake, which the experiment reports."""
     return thing == "dataset" or option.partition(".")[0] in choosing.options_of(thing, table)
 
 
 def _is_nameless(given: Any) -> bool:
-    """Whether a setting is options alone, for whatever has them; arrays of one's own need no name."""
+    """Whether a setting has options and no name; arrays given from Python need no name."""
     return isinstance(given, Mapping) and not {"name", "data", "x"} & given.keys()
 
 
 def _owner(name: str) -> str:
-    """Return what a setting is an option of: rules are the methods'."""
+    """Return the thing that a setting is an option of; a rule is an option of the method."""
     return "method" if name == "rule" else name.partition(".")[0]
 
 

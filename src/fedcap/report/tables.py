@@ -1,36 +1,12 @@
-"""The interval of a mean over a few figures, one per seed.
-
-Tables in LaTeX: rules of the package booktabs, and every character that LaTeX reads otherwise escaped.
-
-Tables of plain values, as text, Markdown, LaTeX and for JSON; and the table that sums up runs.
-"""
+"""Tables of plain values, as text, Markdown, LaTeX (package booktabs) and JSON, and the tables of runs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import stdev
 
 from fedcap.files import Value
 from fedcap.runs.run import Run
-
-TAIL = 0.025
-"""What an interval leaves out at each end: it is one of 95 %."""
-
-
-def half_width(values: Sequence[float]) -> float | None:
-    """Return half the width of the mean's 95 % interval: t · s / √n, with Student's t of n − 1 degrees.
-
-    One figure has no interval; equal figures have one of width 0.
-    """
-    if len(values) < 2:
-        return None
-    from scipy.special import stdtrit
-
-    quantile = float(stdtrit(len(values) - 1, 1 - TAIL))
-    return quantile * stdev(values) / math.sqrt(len(values))
-
 
 _WRITTEN = {
     "\\": r"\textbackslash{}",

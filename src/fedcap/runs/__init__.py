@@ -10,7 +10,7 @@ from fedcap.runs.directory import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS
 from fedcap.runs.findings import mass_removal, nobody_left
 from fedcap.runs.result import Measures, Metrics
 from fedcap.runs.mixing import MIXING, Mixing
-from fedcap.runs.outcome import ClientOutcome, Curve, Norms, Outcome, percentile, settings_key
+from fedcap.runs.outcome import ClientOutcome, Curve, Evidence, Norms, Outcome, Place, percentile, settings_key
 from fedcap.runs.provenance import Provenance, Shorter
 from fedcap.runs.result import ClientResult, Removal, Result, removals, summarise
 from fedcap.runs.rounds import Accuracy, ClientAccuracy, Reading, Realised, Reason, RoundRecord, Seconds, Tallies, Tally, finite, recorded
@@ -32,6 +32,7 @@ __all__ = [
     "ClientOutcome",
     "ClientResult",
     "Curve",
+    "Evidence",
     "Measures",
     "Metrics",
     "Mixing",
@@ -39,6 +40,7 @@ __all__ = [
     "NewDirectory",
     "Norms",
     "Outcome",
+    "Place",
     "Provenance",
     "Reading",
     "Realised",

@@ -1,49 +1,160 @@
-"""How far a run's detectors ever went against each client.
+"""The outcome of a finished run, small enough for a repository, and the files of a grid's folder.
 
-Where the runs of grids are kept, and how they are found again without knowing the grid.
+An outcome has no weights and no records of rounds. Tables, statistics and figures of many runs are made from
+outcomes alone, without the runs and their data. Accuracies and rates are in percent, of the last round.
 
-root/cells/<name>/          a run's directory, with its outcome.json once it has finished
-root/failed/<name>.json     why a run failed; beside it, a run that was damaged and played anew
-root/planned.json           the names of the runs that the last grid there set out to play
+A grid's folder:
 
-What a finished run came to, small enough to be kept in a repository: no weights, no rounds' records.
-
-Tables, statistics and figures of many runs are made from outcomes alone, where neither the runs nor their
-data are at hand. Accuracies and rates are in percent, of the last round and never of the best one.
+root/cells/<name>/          the directory of one run, with outcome.json once it has finished
+root/failed/<name>.json     why a run failed; next to it, the files of a run that was damaged
+root/planned.json           the places of all runs of the last grid that was started there, by name
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from fedcap.runs.rounds import RoundRecord
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
-from pydantic import TypeAdapter
-from pydantic import ValidationError
-from fedcap.errors import InputError
 import hashlib
+import json
+import math
+import platform
 import statistics
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
-from typing import TypeVar
-from fedcap.errors import validation_message
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedcap.errors import InputError, validation_message
+from fedcap.files import write_aside
 from fedcap.runs.provenance import Provenance
-from fedcap.runs.result import ClientResult
-from fedcap.runs.result import Result
-from fedcap.runs.rounds import finite
+from fedcap.runs.result import ClientResult, Result
+from fedcap.runs.rounds import RoundRecord, finite
 from fedcap.runs.run import Run
-from fedcap.runs.settings import FREE_TO_CHANGE
-from fedcap.runs.settings import Settings
+from fedcap.runs.settings import FREE_TO_CHANGE, Settings
+
+CELLS, FAILED, OUTCOME, PLANNED = "cells", "failed", "outcome.json", "planned.json"
+LARGEST = 20_000
+"""The largest size of an outcome as JSON, in bytes."""
+MOST_POINTS = 100
+"""The largest number of rounds in a curve; of longer runs it has every second, every third, and so on."""
+
+Place = Mapping[str, str]
+"""The place of a run in a grid: axis → label."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CellFailure:
+    """Why a run of a grid failed."""
+
+    name: str
+    place: Place
+    why: str
+    """One line."""
+    where: str = ""
+    """The traceback, if there is one."""
+    anew: bool = False
+    """Whether a retry must start from the first round: the files that the run left are damaged."""
+
+    def to_json(self) -> str:
+        """Return the content of its file."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False)
+
+
+_FAILURE: TypeAdapter[CellFailure] = TypeAdapter(CellFailure)
+
+
+def read_failure(path: Path) -> CellFailure | None:
+    """Read why a run failed; none if there is no such file."""
+    try:
+        return _FAILURE.validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValidationError:
+        return CellFailure(path.stem, {}, f"{path} is damaged and does not say why", anew=True)
+
+
+Planned = Mapping[str, Sequence[Place]]
+"""The places of each run of a grid, by the run's name. A run at two places is played once."""
+_PLANNED: TypeAdapter[dict[str, list[dict[str, str]]]] = TypeAdapter(dict[str, list[dict[str, str]]])
+_NAMES: TypeAdapter[list[str]] = TypeAdapter(list[str])
+
+
+def write_planned(root: Path, planned: Planned) -> None:
+    """Write the places of all runs of a grid into its folder."""
+    content = {name: [dict(place) for place in places] for name, places in planned.items()}
+    write_aside(root / PLANNED, json.dumps(content, ensure_ascii=False))
+
+
+def read_planned(root: Path) -> Planned:
+    """Read the places of the runs of the last grid, by name; empty if there is no such file.
+
+    Older versions wrote the names alone: then each run has no places.
+    """
+    try:
+        content = (root / PLANNED).read_bytes()
+    except OSError:
+        return {}
+    try:
+        return _PLANNED.validate_json(content)
+    except ValidationError:
+        pass
+    try:
+        return {name: [] for name in _NAMES.validate_json(content)}
+    except ValidationError:
+        return {}
+
+
+def read_outcome(path: Path) -> Outcome | None:
+    """Read an outcome; none if there is no such file."""
+    try:
+        return Outcome.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is damaged: it is not text") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)) from None
+    except InputError as error:
+        raise InputError(f"{path} is {error}", code="bad-file", field=str(path)) from None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """On what and when a run was finished. Nothing of it enters a digest."""
+
+    cpu: str
+    """The model of the processor."""
+    workers: int
+    """The number of processes that trained clients."""
+    date: str
+    """The time at which the run finished, UTC, as in ISO 8601."""
+    weights_hash: str
+    """The SHA-256 of all final weights: the server's state and the clients' models."""
+
+    @classmethod
+    def now(cls, weights_hash: str, workers: int = 1) -> Self:
+        """Return the evidence of a run that has just finished on this machine."""
+        return cls(cpu_model(), workers, datetime.now(UTC).isoformat(timespec="seconds"), weights_hash)
+
+
+def cpu_model() -> str:
+    """Return the model of this machine's processor; its architecture if the system does not say more."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
 
 @dataclass(frozen=True)
 class Peaks:
-    """The largest value that a detector's score had for each client, in any round before it was removed."""
+    """The largest value of a detector's score for each client, over the rounds before its removal."""
 
     benign: Sequence[float]
     malicious: Sequence[float]
@@ -67,71 +178,6 @@ class Peaks:
         }
 
 
-CELLS, FAILED, OUTCOME, PLANNED = "cells", "failed", "outcome.json", "planned.json"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a cell failed."""
-
-    name: str
-    place: Mapping[str, str]
-    why: str
-    """One line."""
-    where: str = ""
-    """The traceback, if there is one."""
-    anew: bool = False
-    """Whether a retry must begin anew: what the run left behind is of no use."""
-
-    def to_json(self) -> str:
-        """Return the content of its file."""
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False)
-
-
-_FAILURE: TypeAdapter[Failure] = TypeAdapter(Failure)
-_NAMES: TypeAdapter[frozenset[str]] = TypeAdapter(frozenset[str])
-
-
-def read_failure(path: Path) -> Failure | None:
-    """Read why a cell failed; none if it did not."""
-    try:
-        return _FAILURE.validate_json(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except ValidationError:
-        return Failure(path.stem, {}, f"{path} is damaged and does not say why", anew=True)
-
-
-def read_planned(root: Path) -> frozenset[str]:
-    """Read the names of the runs that the last grid set out to play; none if that is not known."""
-    try:
-        return _NAMES.validate_json((root / PLANNED).read_bytes())
-    except (OSError, ValidationError):
-        return frozenset()
-
-
-def read_outcome(path: Path) -> Outcome | None:
-    """Read an outcome; none if there is no such file."""
-    try:
-        return Outcome.from_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is damaged: it is no text", code="bad-file", field=str(path)) from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)) from None
-    except InputError as error:
-        raise InputError(f"{path} is {error}", code="bad-file", field=str(path)) from None
-
-
-LARGEST = 20_000
-"""How many bytes an outcome may have as JSON."""
-MOST_POINTS = 100
-"""How many rounds a curve may have; of longer runs it has every second, every third, … and the last."""
-
-T = TypeVar("T")
-
-
 @dataclass(frozen=True)
 class Curve:
     """Accuracy over the rounds that were evaluated; of long runs, over some of them."""
@@ -151,7 +197,7 @@ class Curve:
         )
 
     def after(self, rounds: int) -> float | None:
-        """Return the better of the two readings after so many rounds; none if it was not taken then."""
+        """Return the better of the two readings after a number of rounds; none if it was not measured."""
         if rounds not in self.rounds:
             return None
         at = self.rounds.index(rounds)
@@ -165,7 +211,7 @@ class Norms:
     rounds: Sequence[int]
     benign: Sequence[float | None]
     malicious: Sequence[float | None]
-    """None in rounds in which none of them was there, or none was finite."""
+    """None in rounds without a malicious client, or without a finite update of one."""
 
     @classmethod
     def of(cls, history: Sequence[RoundRecord], malicious: frozenset[str]) -> Norms | None:
@@ -182,7 +228,7 @@ class Norms:
 
 @dataclass(frozen=True)
 class ClientOutcome:
-    """What became of one client."""
+    """The final state of one client."""
 
     id: str
     malicious: bool
@@ -193,19 +239,19 @@ class ClientOutcome:
 
     @classmethod
     def of(cls, client: ClientResult) -> ClientOutcome:
-        """Shorten what a result says of a client."""
+        """Return the main figures of a client in a result."""
         removed = None if client.removed is None else client.removed.round
         return cls(client.id, client.malicious, _rounded(client.shared), _rounded(client.personal), removed)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run came to."""
+    """The figures of a finished run."""
 
     digest: str
     """`Experiment.digest()` of the run."""
     settings: Mapping[str, Any]
-    """Every setting, resolved, without those on which no result depends; of a path, the last part."""
+    """All settings, resolved, without those on which no result depends; of a path, the last part."""
     provenance: Mapping[str, Any]
     """Versions, commit, hashes of data and partition, seed."""
     tacc: float
@@ -228,13 +274,17 @@ class Outcome:
     curve: Curve
     norms: Norms | None = None
     peaks: Mapping[str, Peaks] = field(default_factory=dict)
-    """By score; empty if nothing was scored, or the clients are too many."""
+    """By score; empty without detection, or if the outcome would be too large."""
     clients: Sequence[ClientOutcome] = field(default_factory=list)
-    """Empty if the clients are so many that the outcome would be too large."""
+    """Empty if the outcome would be too large."""
+    evidence: Evidence | None = None
+    """None in outcomes of older versions."""
+    places: Sequence[Place] = field(default_factory=list)
+    """Where the run stands in its grid; empty outside a grid's folder, and in outcomes of older versions."""
 
     @classmethod
     def of(cls, run: Run) -> Outcome:
-        """Sum up a finished run."""
+        """Return the outcome of a finished run."""
         if run.result is None:
             raise InputError(f"{run.path} has not finished", code="unfinished-run", field=str(run.path))
         result = run.result
@@ -262,6 +312,9 @@ class Outcome:
     def to_json(self) -> str:
         """Return the outcome as JSON, a line per entry."""
         content = finite(asdict(self))
+        for name in ("evidence", "places"):
+            if not content[name]:
+                del content[name]
         lines = (f'"{name}": {json.dumps(value, allow_nan=False)}' for name, value in content.items())
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -291,17 +344,17 @@ AS_IN_RESULT = (
     "seconds_server",
     "bytes_per_round",
 )
-"""What an outcome has as the run's result does."""
+"""The figures that an outcome copies from the run's result."""
 _OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Outcome)
 
 
 def settings_key(settings: Mapping[str, Any]) -> str:
-    """Return a hash of resolved settings, whatever the order of their keys.
+    """Return a hash of resolved settings; the order of keys does not matter.
 
-    It tells whether a run is the one that is planned, without the data at hand. Of the user's own data it
-    knows the file's name, not the folder it lies in.
+    Equal keys mean the same planned run. The data is not needed. Of user data, only the name of the file
+    enters the key, not its folder.
     """
-    known = Settings.model_validate({"checkpoint_every": 1, **settings})  # which is not in the hash
+    known = Settings.model_validate({"checkpoint_every": 1, **settings})  # it is not in the hash
     where = known.dataset.options.get("path")
     return hashlib.sha256(f"{known.digest()} {Path(where).name if where else ''}".encode()).hexdigest()
 

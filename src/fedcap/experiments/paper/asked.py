@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedcap.errors import plural
-from fedcap.experiments.panel import NO_ATTACK, Panel
 from fedcap.experiments.paper.harm import harm
-from fedcap.experiments.tables import heading
 from fedcap.files import Value
+from fedcap.report.panel import NO_ATTACK, Panel, attack_title
 from fedcap.report.tables import Table
 
 PAPER, HARDENED = "fedcap", "hardened"
@@ -108,7 +107,7 @@ def _above_local(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
 
 def _beyond(gaps: Mapping[str, float], points: float) -> tuple[list[str], str]:
     """Return the attacks with a gap further below than so many points, and what to say if there are none."""
-    named = {heading(attack): gap for attack, gap in gaps.items()}
+    named = {attack_title(attack): gap for attack, gap in gaps.items()}
     lowest = min(named, key=lambda attack: named[attack])
     missed = [f"{attack} ({gap:+.1f})" for attack, gap in named.items() if gap < -points]
     return missed, f"{named[lowest]:+.1f} at the lowest, under {lowest}"

@@ -12,7 +12,7 @@ from fedcap.experiments.paper.items import item
 from fedcap.experiments.paper.measures import MEASURES
 from fedcap.experiments.paper.recorded import resolved
 from fedcap.experiments.paper.setups import DATASETS, SET_UP_OF
-from fedcap.experiments.published import as_of_now
+from fedcap.experiments.store import current_settings
 from fedcap.registry import spelling
 from fedcap.report.story import Check, Said
 from fedcap.runs import settings_key
@@ -37,7 +37,7 @@ def _said(written: str) -> Said:
     dataset = str(settings["dataset"]["name"])
     if dataset not in (*DATASETS, *SET_UP_OF):
         return Said(Check("none", NAME, f"The paper has no figures for {dataset}."))
-    now = as_of_now(settings)
+    now = current_settings(settings)
     found = _entries(dataset).get(settings_key({**now, "seed": 0}), [])
     if not found:
         return Said(_nearest(now, dataset))

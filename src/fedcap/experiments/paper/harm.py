@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from fedcap.experiments.panel import NO_ATTACK, Panel
+from fedcap.report.panel import NO_ATTACK, Panel
 from fedcap.runs import Outcome
 
 LOCAL = "local"

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from fedcap.experiments.paper.entry import Item
 from fedcap.experiments.paper.show import Compared, panels
-from fedcap.report.tables import half_width
+from fedcap.report.statistics import half_width
 from fedcap.runs import Outcome
 
 Points = Mapping[int, float | None]

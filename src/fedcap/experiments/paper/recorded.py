@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from fedcap.experiments.cells import Cell
+from fedcap.experiments.grid import Cell
 from fedcap.experiments.paper.entry import Entry, Item
-from fedcap.experiments.published import as_of_now
-from fedcap.files import write_aside
+from fedcap.experiments.store import current_settings
 from fedcap.runs import Outcome, settings_key
 from fedcap.simulation import Experiment
 
@@ -43,18 +41,6 @@ def cells(entries: Iterable[Entry], seeds: Sequence[int], rounds: int | None = N
     return list(found.values())
 
 
-def save_results(outcomes: Iterable[Outcome], results: Path) -> int:
-    """Write outcomes that a folder of results does not have yet; return how many those are."""
-    results.mkdir(parents=True, exist_ok=True)
-    written = 0
-    for outcome in outcomes:
-        path = results / f"{outcome.digest[:16]}.json"  # a cell's name
-        if not path.exists():
-            write_aside(path, outcome.to_json())
-            written += 1
-    return written
-
-
 class Recorded:
     """Outcomes by what they were planned as."""
 
@@ -62,7 +48,7 @@ class Recorded:
         self._by_plan: dict[str, dict[int, Outcome]] = {}
         for outcome in outcomes:
             seed = int(outcome.settings["seed"])
-            plan = settings_key({**as_of_now(outcome.settings), "seed": 0})
+            plan = settings_key({**current_settings(outcome.settings), "seed": 0})
             self._by_plan.setdefault(plan, {})[seed] = outcome
 
     def of(self, entry: Entry, rounds: int | None = None) -> Mapping[int, Outcome]:

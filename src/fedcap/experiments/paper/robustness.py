@@ -12,14 +12,13 @@ from itertools import chain, product
 from statistics import fmean
 
 from fedcap.errors import plural
-from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
-from fedcap.experiments.panel import NO_ATTACK, Panel
 from fedcap.experiments.paper.asked import HARDENED, PAPER, asked_table
 from fedcap.experiments.paper.harm import LOCAL, harm
 from fedcap.experiments.paper.scores import CURVES, roc_curves, separations
 from fedcap.experiments.tables import accuracy_table, difference_table
 from fedcap.files import Value
+from fedcap.report.panel import NO_ATTACK, Finished, Panel
 from fedcap.report.tables import Table
 
 DETECTORS = ("robust-norm", "collusion", "direction")
@@ -39,9 +38,9 @@ and the rest is harm. It is mixed into its victim's model, its victim's friends 
 
 The preset `hardened` (`--set method.preset=hardened`) is made against such attackers;
 `fedcap list fedcap` says what it does. Most figures are of {runs}, on the embedded `digits` unless a
-heading says otherwise, 30 % of the clients hostile: made by `fedcap compare examples/robustness.toml`,
-packed by `fedcap paper pack examples/robustness.toml --clients -o results/robustness.jsonl`, and computed
-from that by `make results`."""
+heading says otherwise, 30 % of the clients hostile: made by `fedcap compare
+examples/robustness.toml --save-outcomes results/robustness.jsonl.gz`, and computed from that by `make
+results`."""
 
 BROKEN = """ Attackers who have data of their own, and the network, do more: see
 [Attackers who train against it](#attackers-who-train-against-it)."""
@@ -95,7 +94,7 @@ method that they meet, as far as it has something to know."""
 
 
 def robustness_page(
-    found: Found, everybody: Found = (), honest: Sequence[Found] = (), trained: Found = ()
+    found: Finished, everybody: Finished = (), honest: Sequence[Finished] = (), trained: Finished = ()
 ) -> str:
     """Return the page.
 
@@ -152,7 +151,7 @@ def _elsewhere(panel: Panel) -> list[str]:
     ]
 
 
-def _trained(found: Found) -> Table:
+def _trained(found: Finished) -> Table:
     """Return what attackers who train against them do to Local and both presets."""
     panel, *_ = Comparison.of(found).panels
     rows: list[list[Value]] = []
@@ -170,7 +169,7 @@ def _trained(found: Found) -> Table:
     return Table([*columns, "worst client over runs against Local"], rows)
 
 
-def _honest(grids: Iterable[Found]) -> list[str]:
+def _honest(grids: Iterable[Finished]) -> list[str]:
     """Return the section of runs without attack, a line per setting."""
     rows: list[list[Value]] = []
     total = lost = 0
@@ -185,7 +184,7 @@ def _honest(grids: Iterable[Found]) -> list[str]:
     return [head, Table(["data set", "settings", "runs", "removed", "accuracy"], rows).markdown()]
 
 
-def _knowing(everybody: Found) -> Panel:
+def _knowing(everybody: Finished) -> Panel:
     """Return all methods under attacks that know the defence, and under none."""
     panel = Comparison.of(everybody).panels[0]
     return replace(panel, columns=[name for name in panel.columns if name in (NO_ATTACK, *KNOWING)])

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison
-from fedcap.experiments.panel import Panel
 from fedcap.experiments.paper.asked import PUBLISHED
-from fedcap.experiments.statistics import caught, separation
 from fedcap.files import Value
+from fedcap.report.panel import Finished, Panel
 from fedcap.report.tables import Table
 from fedcap.runs import Outcome
 
@@ -25,7 +23,7 @@ is a perfect detector, 50 a coin. Here nobody is removed, so that attackers go o
 the share of attackers found at each share of honest clients accused."""
 
 
-def roc_curves(found: Found) -> dict[str, Callable[[Path], list[Path]]]:
+def roc_curves(found: Finished) -> dict[str, Callable[[Path], list[Path]]]:
     """Return what draws each picture: a curve per score, over published attacks and over adaptive ones."""
     panel = Comparison.of(found).panels[0]
     adaptive = [attack for attack in panel.attacks if attack not in PUBLISHED]
@@ -65,6 +63,25 @@ def _peaks(runs: Iterable[Outcome], score: str) -> tuple[list[float], list[float
     """Return the peaks of a score over all runs, of honest clients and of attackers."""
     there = [run.peaks[score] for run in runs if score in run.peaks]
     return [v for peak in there for v in peak.benign], [v for peak in there for v in peak.malicious]
+
+
+def separation(lower: Sequence[float], higher: Sequence[float]) -> float | None:
+    """Return the area under the ROC curve; none without values of both kinds."""
+    from sklearn.metrics import roc_auc_score
+
+    if not lower or not higher:
+        return None
+    return float(roc_auc_score([0] * len(lower) + [1] * len(higher), [*lower, *higher]))
+
+
+def caught(lower: Sequence[float], higher: Sequence[float], share: float) -> float | None:
+    """Return the height of the ROC curve at a share of the lower kind; none without values of both kinds."""
+    from sklearn.metrics import roc_curve
+
+    if not lower or not higher:
+        return None
+    accused, found, _ = roc_curve([0] * len(lower) + [1] * len(higher), [*lower, *higher])
+    return float(found[accused <= share + 1e-9].max())
 
 
 def _percent(share: float | None) -> float | None:

@@ -12,7 +12,8 @@ from fedcap.experiments.paper.columns import ONE_SETTING
 from fedcap.experiments.paper.entry import Entry, Item
 from fedcap.experiments.paper.recorded import Recorded
 from fedcap.experiments.paper.setups import SET_UP_OF
-from fedcap.report.tables import DIVERGED_NOTE, Table, half_width
+from fedcap.report.statistics import half_width
+from fedcap.report.tables import DIVERGED_NOTE, Table
 from fedcap.runs import Outcome
 
 HOW_TO_READ = (

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcap.errors import plural
-from fedcap.experiments.cells import Found
 from fedcap.experiments.comparison import Comparison, map_name
-from fedcap.experiments.packing import unpack
 from fedcap.experiments.paper.items import items
 from fedcap.experiments.paper.page import FIGURES, results_page
 from fedcap.experiments.paper.pictures import pictures
@@ -16,19 +14,19 @@ from fedcap.experiments.paper.reproducing import reproducing_page
 from fedcap.experiments.paper.robustness import robustness_page
 from fedcap.experiments.paper.scores import roc_curves
 from fedcap.experiments.paper.show import compare
-from fedcap.experiments.store import CellStore
+from fedcap.experiments.store import CellStore, read_outcomes
 from fedcap.files import write_aside
+from fedcap.report.panel import Finished
 
-HEADLINE = "headline.jsonl"
-ROBUSTNESS = "robustness.jsonl"
-HONEST = "honest*.jsonl"
-TRAINED = "own-attack.jsonl"
+HEADLINE = "headline.jsonl.gz"
+ROBUSTNESS = "robustness.jsonl.gz"
+HONEST = "honest*.jsonl.gz"
+TRAINED = "own-attack.jsonl.gz"
 HEADLINE_HEAD = """## Every method under every attack
 
 {runs} on the embedded `digits`: every method, with rules and wrappers, under every attack there is. The
 worst attack of each method is a column of its own, since a defender does not choose the attack. Made by
-`fedcap compare examples/headline.toml`, then `fedcap paper pack examples/headline.toml -o
-results/headline.jsonl`."""
+`fedcap compare examples/headline.toml --save-outcomes results/headline.jsonl.gz`."""
 
 
 def read_results(results: Path) -> Recorded:
@@ -45,21 +43,21 @@ def pages(results: Path) -> dict[str, str]:
         "REPRODUCING.md": reproducing_page(recorded),
     }
     if (results / ROBUSTNESS).exists():
-        honest = [unpack(path) for path in sorted(results.glob(HONEST))]
+        honest = [read_outcomes(path) for path in sorted(results.glob(HONEST))]
         found, trained = _robustness(results), _packed(results / TRAINED)
         made["ROBUSTNESS.md"] = robustness_page(found, everybody, honest, trained)
     return made
 
 
-def _packed(path: Path) -> Found:
+def _packed(path: Path) -> Finished:
     """Return the runs of a packed grid; none if there is no such file."""
-    return unpack(path) if path.exists() else []
+    return read_outcomes(path) if path.exists() else []
 
 
-def _robustness(results: Path) -> Found:
+def _robustness(results: Path) -> Finished:
     """Return the runs of `robustness.jsonl`, then those of `robustness-<data set>.jsonl`."""
-    others = sorted(results.glob(f"{Path(ROBUSTNESS).stem}-*.jsonl"))
-    return [run for path in (results / ROBUSTNESS, *others) for run in unpack(path)]
+    others = sorted(results.glob("robustness-*.jsonl.gz"))
+    return [run for path in (results / ROBUSTNESS, *others) for run in read_outcomes(path)]
 
 
 def write_pages(results: Path, docs: Path) -> list[Path]:
@@ -71,9 +69,9 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
         for name, draw in pictures(item, compare(item, recorded)).items():
             written += draw(docs / FIGURES / f"{name}.png")
     if (results / HEADLINE).exists():
-        written += Comparison.of(unpack(results / HEADLINE)).draw(docs / FIGURES, "headline", ".png")
+        written += Comparison.of(read_outcomes(results / HEADLINE)).draw(docs / FIGURES, "headline", ".png")
     if (results / ROBUSTNESS).exists():
-        for name, draw in roc_curves(unpack(results / ROBUSTNESS)).items():
+        for name, draw in roc_curves(read_outcomes(results / ROBUSTNESS)).items():
             written += draw(docs / FIGURES / f"roc-{name}.png")
     for name, text in pages(results).items():
         write_aside(docs / name, text)
@@ -81,7 +79,7 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
     return written
 
 
-def _headline(found: Found) -> str:
+def _headline(found: Finished) -> str:
     """Return the section of the grid of every method under every attack; empty if there are no such runs."""
     if not found:
         return ""

@@ -30,7 +30,7 @@ from fedcap.runs import (
     flattened,
     read,
 )
-from fedcap.runs.outcome import CELLS, FAILED, OUTCOME, Failure, read_failure, read_outcome, read_planned
+from fedcap.runs.outcome import CELLS, FAILED, OUTCOME, CellFailure, read_failure, read_outcome, read_planned
 
 NO_ATTACK, MEAN = "none", "mean"
 APART = {"seed", "eval_every", "device", "dataset.path", *FREE_TO_CHANGE}
@@ -77,7 +77,7 @@ class Folder:
     """What the folder of a grid holds."""
 
     cells: Sequence[Cell]
-    failures: Sequence[Failure]
+    failures: Sequence[CellFailure]
     troubles: Sequence[str]
     to_come: int = 0
     """How many runs are planned, of which there is nothing yet."""
@@ -114,7 +114,7 @@ def read_cells(path: Path, paper: Paper) -> Folder:
     failed = [failure for failure in failures if failure is not None]
     placed = _placed([replace(cell, said=paper(_plain(cell.settings))) for cell in cells])
     begun = {cell.path.name for cell in cells if cell.path} | {failure.name for failure in failed}
-    return Folder(placed, failed, troubles, len(read_planned(path) - begun))
+    return Folder(placed, failed, troubles, len(read_planned(path).keys() - begun))
 
 
 def _cell(path: Path) -> Cell:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fedcap.errors import plural
+from fedcap.report.statistics import half_width
 from fedcap.report.story.cells import Cell, read_cells
 from fedcap.report.story.grid_checks import grid_checks, grid_headlines
 from fedcap.report.story.held import Held
@@ -19,7 +20,6 @@ from fedcap.report.story.run import Known, run_story
 from fedcap.report.story.series import Fact
 from fedcap.report.story.story import Failed, Field, Map, Panel, Story
 from fedcap.report.story.thinning import ROOM, Thinning
-from fedcap.report.tables import half_width
 from fedcap.runs import CONFIG, PROVENANCE, RESULT, ROUNDS
 
 ROOM_OF_ALL = 1_000_000
