@@ -19,12 +19,12 @@ from pathlib import Path
 
 from fedcap.cli.federate.starting import plan_like
 from fedcap.federation.audit import AUDIT, verify
-from fedcap.federation.flower.guard import SITE
-from fedcap.federation.flower.link import OPERATOR
-from fedcap.federation.flower.processes import Child, free_port
-from fedcap.federation.identity import Request
-from fedcap.federation.operator import INVITATION, Federation, Invitation, Operator
-from fedcap.federation.setting_up import set_up_operator, set_up_site
+from fedcap.federation.config import INVITATION, Federation, Invitation, Operator
+from fedcap.federation.flower.node import SITE
+from fedcap.federation.flower.process import Program, free_port
+from fedcap.federation.flower.server import OPERATOR
+from fedcap.federation.keys import JoinRequest
+from fedcap.federation.setup import set_up_operator, set_up_site
 
 SITES = 5
 PAUSE = (5.0, 25.0)
@@ -45,15 +45,15 @@ def set_up(folder: Path, rounds: int) -> tuple[Operator, list[Path]]:
         content = {"name": f"site{k}", "dataset": dataset, "client": str(k)}
         made = set_up_site(folder / f"site{k}", invitation, content)
         made.site.agree(invitation.plan)
-        asked = Request.read(made.request)
+        asked = JoinRequest.read(made.request)
         operator.ledger.approve(operator.ledger.ask(asked.client, asked.name, asked.key).client)
         sites.append(made.site.directory)
     return operator, sites
 
 
-def start(role: str, directory: Path, *flags: str) -> Child:
+def start(role: str, directory: Path, *flags: str) -> Program:
     command = [sys.executable, "-m", "fedcap", "federate", role, str(directory), *flags]
-    return Child(command, os.environ, directory / "logs" / "command.log")
+    return Program(command, os.environ, directory / "logs" / "command.log")
 
 
 def processes(variable: str, directory: Path, program: str = "") -> list[int]:
@@ -88,7 +88,7 @@ def soak(folder: Path, rounds: int, seed: int) -> None:
     confirmed = b""
     next_kill = time.monotonic() + 60
     try:
-        while server.running:
+        while server.is_running:
             time.sleep(0.5)
             now = time.monotonic()
             seen = path.read_bytes() if path.exists() else b""
@@ -117,7 +117,7 @@ def soak(folder: Path, rounds: int, seed: int) -> None:
                 kills["site"] += 1
     finally:
         for child in [server, *running.values()]:
-            child.process.terminate()
+            child.signal(signal.SIGTERM)
         for child in [server, *running.values()]:
             child.stop()
     numbers = confirmed.count(b"\n")

@@ -14,12 +14,11 @@ from fedcap import attacks
 from fedcap.federation.audit import Audit, Event
 from fedcap.federation.building import propose
 from fedcap.federation.conductor import Conductor
+from fedcap.federation.config import POLICY, SITE, SiteConfig, SiteDirectory
 from fedcap.federation.ledger import Ledger
 from fedcap.federation.messages import Answer, Malformed, Order
-from fedcap.federation.plan import Plan
-from fedcap.federation.policy import Policy
+from fedcap.federation.plan import Plan, SitePolicy
 from fedcap.federation.site import Site
-from fedcap.federation.site_config import POLICY, SITE, SiteConfig, SiteDirectory
 from fedcap.federation.transport import Failure, Reply
 from fedcap.runs import Named
 from fedcap.training import single_thread
@@ -50,7 +49,7 @@ def make_site(
         name=f"site {client}", server="localhost:9443", dataset=Named(**dataset), client=client
     )
     (directory.directory / SITE).write_text(config.text())
-    (directory.directory / POLICY).write_text(Policy(**policy).text())
+    (directory.directory / POLICY).write_text(SitePolicy(**policy).text())
     directory.agree(plan)
     return Site(directory, client)
 
@@ -117,7 +116,7 @@ class Federation:
         for client in clients:
             self.transport.sites[client] = make_site(self.folder, client, self.plan, **policy)
             self.ledger.ask(client, f"site-{client}", f"key of {client}")
-            if not self.ledger.allowed(client):
+            if not self.ledger.entries()[client].allowed:
                 self.ledger.approve(client)
 
     def conductor(self, **more: Any) -> Conductor:

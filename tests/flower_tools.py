@@ -15,18 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from fedcap.federation import front
 from fedcap.federation.building import propose
-from fedcap.federation.flower import bundle
-from fedcap.federation.flower.link import OPERATOR, Link
-from fedcap.federation.flower.processes import Child, free_port
-from fedcap.federation.flower.records import from_records, to_records
-from fedcap.federation.flower.serving import link_of
-from fedcap.federation.identity import Request, make_key
+from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory
+from fedcap.federation.flower.compat import bundle_digest
+from fedcap.federation.flower.nginx import find_nginx
+from fedcap.federation.flower.process import Program, free_port
+from fedcap.federation.flower.server import OPERATOR
+from fedcap.federation.flower.transport import from_records, to_records
+from fedcap.federation.keys import JoinRequest, make_key
 from fedcap.federation.messages import Answer, Order
-from fedcap.federation.operator import INVITATION, Federation, Invitation, Operator
-from fedcap.federation.setting_up import set_up_operator, set_up_site
-from fedcap.federation.site_config import SiteDirectory
+from fedcap.federation.setup import set_up_operator, set_up_site
 
 PATIENCE = 180.0
 """Seconds that a test waits for something to happen."""
@@ -46,7 +44,7 @@ class Small:
     """An operator's directory and those of its sites, and the processes in them."""
 
     def __init__(self, folder: Path, sites: int, **plan: Any) -> None:
-        settings = {"rounds": 1000, "least": 2, "deadline": 20.0, "bundle": bundle.digest()} | plan
+        settings = {"rounds": 1000, "least": 2, "deadline": 20.0, "bundle": bundle_digest()} | plan
         method = settings.pop("method", "fedavg")
         training = {"lr": 0.1, "epochs": 1, "batch_size": 10}
         classes = [str(digit) for digit in range(10)]
@@ -56,13 +54,9 @@ class Small:
         set_up_operator(self.operator.directory, federation, proposed)
         self.invitation = Invitation.read(self.operator.directory / INVITATION)
         self.folder = folder
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, Program] = {}
         data = {"name": "digits"}
         self.sites = [self.enrol(f"site{k}", {"dataset": data, "client": str(k)}) for k in range(sites)]
-
-    @property
-    def link(self) -> Link:
-        return link_of(self.operator)
 
     def enrol(self, name: str, content: dict[str, Any] | None = None, agrees: bool = True) -> SiteDirectory:
         """Set a site up and take it in."""
@@ -70,30 +64,29 @@ class Small:
         made = set_up_site(self.folder / name, self.invitation, {"name": name, **content})
         if agrees:
             made.site.agree(self.invitation.plan)
-        asked = Request.read(made.request)
+        asked = JoinRequest.read(made.request)
         self.operator.ledger.ask(asked.client, asked.name, asked.key)
         self.operator.ledger.approve(asked.client)
         return made.site
 
-    def start(self, role: str, directory: Path) -> Child:
+    def start(self, role: str, directory: Path) -> Program:
         """Start `fedcap federate server` or `site`."""
         command = [sys.executable, "-m", "fedcap", "federate", role, str(directory), "--json"]
-        child = Child(command, os.environ, directory / "logs" / "command.log")
+        child = Program(command, os.environ, directory / "logs" / "command.log")
         self.children[directory.name] = child
         return child
 
-    def start_server(self) -> Child:
+    def start_server(self) -> Program:
         return self.start("server", self.operator.directory)
 
-    def start_site(self, site: SiteDirectory) -> Child:
+    def start_site(self, site: SiteDirectory) -> Program:
         return self.start("site", site.directory)
 
     def stop(self) -> None:
         """End all processes."""
         for child in self.children.values():
-            with suppress(ProcessLookupError):
-                os.kill(child.process.pid, signal.SIGCONT)
-            child.process.terminate()
+            child.signal(signal.SIGCONT)
+            child.signal(signal.SIGTERM)
         for child in self.children.values():
             child.stop()
 
@@ -180,7 +173,7 @@ class HostileNode:
         while not self._stop.wait(0.5):
             try:
                 if (message := self.receive()) is not None:
-                    self.behave(self, message, Order.unpack(*from_records(message.content)))
+                    self.behave(self, message, Order.from_bytes(from_records(message.content)[0]))
             except Exception as error:
                 self.troubles.append(repr(error))
 
@@ -214,7 +207,7 @@ class HostileNode:
 
     def answer(self, message: Any, answer: Answer, **forged: Any) -> list[str]:
         """Send an answer; return the ids of its objects that the SuperLink wants."""
-        return self.send(message, to_records(*answer.pack()), **forged)
+        return self.send(message, to_records(answer.to_bytes()), **forged)
 
     def send(
         self,
@@ -281,4 +274,4 @@ def well_behaved(node: HostileNode, message: Any, order: Order) -> None:
 
 
 def has_nginx() -> bool:
-    return front.found() is not None
+    return find_nginx() is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcap.federation.audit import EVENTS, FIRST, MOST_LINE, Audit, bounded, verify
+from fedcap.federation.audit import EVENTS, FIRST, MAX_LINE, Audit, bounded, verify
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_hostile_text_stays_one_bounded_line(audit: Audit, hostile: str) -> None
     assert verify(audit.path) == []
     lines = audit.path.read_bytes().split(b"\n")
     assert len(lines) == 8
-    assert max(map(len, lines)) <= MOST_LINE
+    assert max(map(len, lines)) <= MAX_LINE
     for line in lines[:-1]:
         assert line.decode().isprintable()
         json.loads(line, parse_constant=pytest.fail)

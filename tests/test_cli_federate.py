@@ -18,8 +18,7 @@ pytest.importorskip("flwr")
 
 from fedcap.cli import app, main
 from fedcap.federation.audit import Audit
-from fedcap.federation.lock import held
-from fedcap.federation.operator import Operator
+from fedcap.federation.config import Operator, held
 from fedcap.federation.plan import Plan
 
 LEAVES = typer.main.get_command(app).commands["federate"].commands  # type: ignore[attr-defined]
@@ -100,7 +99,6 @@ def test_the_files_say_what_each_entry_means_and_read_back(folder: Path) -> None
             assert lines[place - 1].startswith("# "), (path, lines[place])
         assert tomllib.loads(Path(path).read_text())
     plan = Plan.read("op/plan.toml")
-    assert Plan.parse(plan.text()) == plan
     assert (plan.method.name, plan.rounds, plan.shape) == ("fedcap", 30, (1, 8, 8))
     assert plan.method.options["t_norm"] == 6.0
 
@@ -153,7 +151,7 @@ def test_init_again_keeps_what_is_there_and_writes_the_invitation_anew(
     certificate = Path("op/certificates/server.crt").read_bytes()
     plan = Path("op/plan.toml")
     plan.write_text(plan.read_text().replace("rounds = 30", "rounds = 40"))
-    assert any("is not of this plan" in line for line in problems(folder / "op"))
+    assert any("does not match plan.toml" in line for line in problems(folder / "op"))
     after = ask("init", "op")
     assert after["plan"] != before["plan"]
     assert after["fingerprint"] == before["fingerprint"]
@@ -167,17 +165,17 @@ def test_init_again_keeps_what_is_there_and_writes_the_invitation_anew(
 def problems(directory: Path) -> list[str]:
     from fedcap.federation.checks import check_operator
 
-    return [found.said for found in check_operator(Operator(directory)) if not found.well]
+    return [found.message for found in check_operator(Operator(directory)) if not found.ok]
 
 
 def test_a_request_that_is_not_confirmed_stays_asked(
     folder: Path, ask: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(capsys, "federate", "approve", "op", "rome/rome.request.toml")[0] == 2
-    assert [row["state"] for row in ask("clients", "op")] == ["enrolled", "asked"]
+    assert [row["state"] for row in ask("clients", "op")] == ["approved", "asked"]
     assert ask("approve", "op", "rome", "--yes")["new"] is True
     assert ask("approve", "op", "rome", "--yes")["new"] is False
-    assert [row["state"] for row in ask("clients", "op")] == ["enrolled", "enrolled"]
+    assert [row["state"] for row in ask("clients", "op")] == ["approved", "approved"]
 
 
 def test_a_removed_client_comes_back_only_by_readmission_with_a_reason(
@@ -188,11 +186,11 @@ def test_a_removed_client_comes_back_only_by_readmission_with_a_reason(
     said = refuse("approve", "op", "oslo/oslo.request.toml", "--yes")
     assert "oslo was removed: left the consortium; to take it back: fedcap federate readmit op oslo" in said
     assert "Missing option '--reason'" in refuse("readmit", "op", "oslo")
-    assert "--reason TEXT" in refuse("readmit", "op", "oslo", "--reason", " ")
-    assert ask("readmit", "op", "oslo", "--reason", "came back")["state"] == "enrolled"
+    assert "reason" in refuse("readmit", "op", "oslo", "--reason", " ")
+    assert ask("readmit", "op", "oslo", "--reason", "came back")["state"] == "approved"
     (row,) = ask("clients", "op")
-    assert [change["state"] for change in row["changes"]] == ["asked", "enrolled", "removed", "enrolled"]
-    assert "oslo is enrolled, not removed" in refuse("readmit", "op", "oslo", "--reason", "again")
+    assert [change["state"] for change in row["changes"]] == ["asked", "approved", "removed", "approved"]
+    assert "oslo is approved, not removed" in refuse("readmit", "op", "oslo", "--reason", "again")
     assert "no client is called 'olso': did you mean 'oslo'" in refuse(
         "remove", "op", "olso", "--reason", "x"
     )
@@ -230,7 +228,7 @@ def test_an_invitation_of_another_server_is_not_taken(folder: Path, ask: Any, re
 def test_a_site_is_set_up_once_and_under_a_proper_name(folder: Path, refuse: Any) -> None:
     options = ("--invitation", "op/invitation.toml", "--dataset", "digits", "--name")
     assert "oslo is a site already" in refuse("enrol", "oslo", *options, "oslo")
-    assert "no name for a site" in refuse("enrol", "new", *options, "../x")
+    assert "not a site's name" in refuse("enrol", "new", *options, "../x")
 
 
 def test_changed_lines_of_the_audit_end_verify_with_1(
@@ -248,7 +246,7 @@ def test_changed_lines_of_the_audit_end_verify_with_1(
 
 def test_status_tells_of_either_side(folder: Path, ask: Any, capsys: pytest.CaptureFixture[str]) -> None:
     found = ask("status", "op")
-    assert (found["rounds"], found["running"], found["clients"]) == ("0 of 30", False, "1 enrolled")
+    assert (found["rounds"], found["running"], found["clients"]) == ("0 of 30", False, "1 approved")
     assert (ask("status", "oslo")["last_round"], ask("status", "oslo")["agreed_to"]) == (None, [])
     with held(Path("op")):
         assert ask("status", "op")["running"] is True
@@ -265,7 +263,7 @@ def test_two_servers_or_two_sites_do_not_share_a_directory(folder: Path, ask: An
 
 
 def test_a_directory_of_the_other_side_or_of_nobody_is_told(folder: Path, refuse: Any) -> None:
-    assert "that is a site's directory" in refuse("clients", "oslo")
+    assert "is a site's directory" in refuse("clients", "oslo")
     assert "is the operator's directory" in refuse("site", "op")
     assert "neither an operator's directory" in refuse("status", ".")
     assert "neither an operator's directory" in refuse("audit", "verify", ".")

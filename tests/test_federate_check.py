@@ -16,23 +16,22 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedcap.federation import certificates, front
+from fedcap.federation import keys
 from fedcap.federation.building import propose
 from fedcap.federation.checks import check_operator, check_site
-from fedcap.federation.flower import bundle
-from fedcap.federation.flower.processes import free_port
-from fedcap.federation.identity import Request
-from fedcap.federation.lock import held
-from fedcap.federation.operator import INVITATION, Federation, Invitation, Operator
+from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory, held
+from fedcap.federation.flower.compat import bundle_digest
+from fedcap.federation.flower.nginx import find_nginx
+from fedcap.federation.flower.process import free_port
+from fedcap.federation.keys import JoinRequest
 from fedcap.federation.plan import Plan
-from fedcap.federation.setting_up import refresh, set_up_operator, set_up_site
-from fedcap.federation.site_config import SiteDirectory
+from fedcap.federation.setup import refresh, set_up_operator, set_up_site
 
 CLASSES = [str(digit) for digit in range(10)]
 
 
 def plan(**more: Any) -> Plan:
-    given: dict[str, Any] = {"method": "fedavg", "least": 1, "bundle": bundle.digest(), **more}
+    given: dict[str, Any] = {"method": "fedavg", "least": 1, "bundle": bundle_digest(), **more}
     return propose("trial", given.pop("method"), "cnn-digits", CLASSES, (1, 8, 8), {"epochs": 1}, **given)
 
 
@@ -44,7 +43,7 @@ def set_up(folder: Path, proposed: Plan, **place: Any) -> tuple[Operator, SiteDi
     content = {"name": "oslo", "dataset": {"name": "digits"}, "client": "0"}
     made = set_up_site(folder / "oslo", Invitation.read(operator.directory / INVITATION), content)
     made.site.agree(proposed)
-    request = Request.read(made.request)
+    request = JoinRequest.read(made.request)
     operator.ledger.ask(request.client, request.name, request.key)
     operator.ledger.approve(request.client)
     return operator, made.site
@@ -57,11 +56,11 @@ def both(tmp_path: Path) -> tuple[Operator, SiteDirectory]:
 
 def wrong(checks: list[Any], *but: str) -> dict[str, str]:
     """Return what is wrong, but for what a test cannot help."""
-    return {check.what: check.said for check in checks if not check.well and check.what not in but}
+    return {check.what: check.message for check in checks if not check.ok and check.what not in but}
 
 
 def operators(operator: Operator) -> dict[str, str]:
-    return wrong(check_operator(operator), *([] if front.found() else ["nginx"]))
+    return wrong(check_operator(operator), *([] if find_nginx() else ["nginx"]))
 
 
 def sites(site: SiteDirectory) -> dict[str, str]:
@@ -98,14 +97,14 @@ def answering(operator: Operator, date: datetime) -> Iterator[None]:
 
 def server_check(site: SiteDirectory) -> tuple[bool, str]:
     (found,) = [check for check in check_site(site) if check.what == "server"]
-    return found.well, found.said
+    return found.ok, found.message
 
 
 def test_a_site_meets_the_server_and_compares_its_clock(both: tuple[Operator, SiteDirectory]) -> None:
     operator, site = both
     well, said = server_check(site)
     assert not well
-    assert "is the server up, and the way open?" in said
+    assert "no connection to" in said
     with answering(operator, datetime.now(UTC)):
         assert server_check(site)[0]
     for hours, way in ((2, "behind"), (-2, "ahead of")):
@@ -133,7 +132,7 @@ def test_the_operators_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -
     federation.write_text(before.replace('"localhost"', '"fl.example.org"'))
     found = operators(operator)
     assert "not for fl.example.org" in found["certificate"]
-    assert "is not of this plan and address" in found["invitation"]
+    assert "does not match plan.toml" in found["invitation"]
     refresh(operator, renew=True)
     assert operators(operator) == {}
     operator.ledger.remove(next(iter(operator.ledger.entries())), "left")
@@ -160,14 +159,14 @@ def test_one_port_cannot_be_both(tmp_path: Path) -> None:
 def test_a_certificate_that_has_ended_is_told(
     both: tuple[Operator, SiteDirectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "SERVER_DAYS", 0.01)
+    monkeypatch.setattr(keys, "SERVER_DAYS", 0.01)
     refresh(both[0], renew=True)
     assert "server.crt ended on" in operators(both[0])["certificate"]
 
 
 def test_a_method_that_needs_a_root_set_is_told_without_one(tmp_path: Path) -> None:
     operator, _ = set_up(tmp_path, plan(method="fltrust"))
-    assert "needs clean samples of yours: a table [root]" in operators(operator)["root set"]
+    assert "a table [root] in federation.toml" in operators(operator)["root set"]
     federation = operator.directory / "federation.toml"
     federation.write_text(federation.read_text() + '[root]\nname = "digits"\n')
     assert operators(operator) == {}
@@ -175,7 +174,7 @@ def test_a_method_that_needs_a_root_set_is_told_without_one(tmp_path: Path) -> N
 
 def test_a_plan_of_another_version_is_told_on_both_sides(tmp_path: Path) -> None:
     operator, site = set_up(tmp_path, plan(bundle="0" * 64))
-    assert "another version of fedcap: install the one that the operator has" in sites(site)["plan"]
+    assert "another version of fedcap: install the version of the operator" in sites(site)["plan"]
     said = operators(operator)["plan"]
     _, remedy = said.split("another version of fedcap: write ")
     path = operator.directory / "plan.toml"
@@ -189,7 +188,7 @@ def test_a_plan_of_another_version_is_told_on_both_sides(tmp_path: Path) -> None
 def test_a_sites_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -> None:
     _, site = both
     (site.directory / "key").chmod(0o644)
-    assert "others may read" in sites(site)["key"]
+    assert "others can read" in sites(site)["key"]
     config = site.directory / "site.toml"
     config.write_text(config.read_text().replace('"0"', '"99"'))
     assert "no client '99'" in sites(site)["data"]
@@ -200,7 +199,7 @@ def test_a_sites_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -> None
     policy.write_text(before)
     for path in site.agreed.iterdir():
         path.write_text(path.read_text().replace("rounds = 30", "rounds = 90"))
-    assert "not agreed to yet: fedcap federate show-plan" in sites(site)["plan"]
+    assert "not agreed to yet" in sites(site)["plan"]
 
 
 def test_data_that_does_not_fit_the_plan_is_told(

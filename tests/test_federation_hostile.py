@@ -27,7 +27,7 @@ from flower_tools import (
 )
 
 from fedcap.federation.audit import AUDIT, verify
-from fedcap.federation.flower.records import to_records
+from fedcap.federation.flower.transport import to_records
 from fedcap.federation.messages import Answer, Order
 
 pytestmark = [
@@ -93,8 +93,8 @@ def with_bomb(answer: Answer) -> Any:
             return add_header_to_object_body(json.dumps(body, separators=(",", ":")).encode(), self)
 
     Bomb.__qualname__ = Array.__qualname__
-    content = to_records(*answer.pack())
-    content["arrays"]["update"].__class__ = Bomb
+    content = to_records(answer.to_bytes())
+    content["message"]["message"].__class__ = Bomb
     return content
 
 

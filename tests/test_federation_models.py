@@ -20,7 +20,7 @@ from fedcap.training import fresh_network
 
 @pytest.fixture
 def trained(tmp_path: Path) -> Federation:
-    """Three sites that have played two rounds of many; a fourth that is enrolled and has stayed away."""
+    """Three sites that have played two rounds of many; a fourth that is approved and has stayed away."""
     made = federation(tmp_path, {"name": "fedcap", "alpha": 5.0}, ("0", "1", "2"), rounds=9)
     with made.conductor() as conductor:
         assert conductor.play()

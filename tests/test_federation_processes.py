@@ -6,10 +6,10 @@ what no SuperNode does. The tests build on each other's state, and run in this o
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -36,15 +36,14 @@ from flower_tools import (
 )
 
 from fedcap.federation.audit import AUDIT, verify
-from fedcap.federation.flower import bundle
-from fedcap.federation.flower.guard import SITE
-from fedcap.federation.flower.link import OPERATOR
-from fedcap.federation.flower.node import REASONS, Node
-from fedcap.federation.flower.processes import environment, program
-from fedcap.federation.flower.records import to_records
-from fedcap.federation.identity import make_key
+from fedcap.federation.config import SiteDirectory
+from fedcap.federation.flower.compat import bundle_digest, bundle_file
+from fedcap.federation.flower.node import SITE, Node
+from fedcap.federation.flower.process import environment, program
+from fedcap.federation.flower.server import CONNECTION, OPERATOR, flwr
+from fedcap.federation.flower.transport import to_records
+from fedcap.federation.keys import make_key
 from fedcap.federation.messages import Answer, Order
-from fedcap.federation.site_config import SiteDirectory
 from fedcap.federation.site_state import StateFolder
 
 pytestmark = [
@@ -159,9 +158,9 @@ def test_flowers_own_commands_do_nothing_for_a_stranger_with_the_authoritys_cert
     operator = running.small.operator
     make_key(tmp_path)
     (tmp_path / "app").mkdir()
-    (tmp_path / "app" / "pyproject.toml").write_text(bundle.content())
+    (tmp_path / "app" / "pyproject.toml").write_text(bundle_file())
 
-    def flwr(port: int, *words: str) -> int:
+    def stranger(port: int, *words: str) -> int:
         lines = [
             "[superlink.it]",
             f'address = "localhost:{port}"',
@@ -174,22 +173,23 @@ def test_flowers_own_commands_do_nothing_for_a_stranger_with_the_authoritys_cert
 
     runs = len(server_apps(running.small))
     front = operator.federation.port
-    assert flwr(operator.federation.link_port, "list", "it") == 0
-    assert flwr(front, "list", "it") != 0
-    assert flwr(front, "supernode", "list", "it") != 0
-    assert flwr(front, "supernode", "register", str(tmp_path / "key.pub"), "it") != 0
-    assert flwr(front, "run", str(tmp_path / "app"), "it") != 0
-    assert flwr(front, "stop", str(running.helper.last.metadata.run_id), "it") != 0
+    assert stranger(operator.federation.link_port, "list", "it") == 0
+    assert stranger(front, "list", "it") != 0
+    assert stranger(front, "supernode", "list", "it") != 0
+    assert stranger(front, "supernode", "register", str(tmp_path / "key.pub"), "it") != 0
+    assert stranger(front, "run", str(tmp_path / "app"), "it") != 0
+    assert stranger(front, "stop", str(running.helper.last.metadata.run_id), "it") != 0
     assert len(server_apps(running.small)) == runs == 1
 
 
 def test_a_key_that_nobody_approved_is_turned_away_and_told_so(running: Running, tmp_path: Path) -> None:
     operator, client = running.small.operator, make_key(tmp_path)
-    server = operator.federation.address
-    node = Node(tmp_path, server, tmp_path / "key", client, operator.authority, [bundle.digest()])
+    site = SiteDirectory(tmp_path)
+    shutil.copy(operator.authority, site.authority)
+    node = Node(site, operator.federation.address, client, [bundle_digest()])
     with node.start() as child:
-        until(lambda: not child.running, "the SuperNode ends")
-        said = node.means(child.said(), REASONS) or ""
+        until(lambda: not child.is_running, "the SuperNode ends")
+        said = " ".join(filter(None, map(node.explain, child.output().splitlines())))
     assert "not approved" in said
     assert client in said
 
@@ -197,14 +197,16 @@ def test_a_key_that_nobody_approved_is_turned_away_and_told_so(running: Running,
 def test_an_order_by_another_site_in_the_servers_name_is_refused(running: Running) -> None:
     victim, helper = running.small.sites[0], running.helper
     order = Order("train", 10**6, "0" * 32, running.small.operator.plan.digest)
-    helper.send(helper.last, to_records(*order.pack()), source=1, target=running.node_id(victim), reply_to="")
+    helper.send(
+        helper.last, to_records(order.to_bytes()), source=1, target=running.node_id(victim), reply_to=""
+    )
     until(lambda: "refused: the order does not bear the operator's seal" in running.log(victim), "a refusal")
 
 
 def test_an_answer_to_anothers_order_is_not_taken_for_an_answer(running: Running) -> None:
     small, helper = running.small, running.helper
     victim = small.sites[0]
-    main = small.children[victim.directory.name].process.pid
+    main = small.children[victim.directory.name].pid
     os.kill(main, signal.SIGSTOP)
     seen = len(running.log(victim))
 
@@ -226,23 +228,12 @@ def running_round(running: Running, site: SiteDirectory) -> str:
 
 
 def test_a_bundle_that_the_sites_have_not_agreed_to_is_not_run(running: Running, tmp_path: Path) -> None:
-    from flwr.cli.build import build_fab_from_files
-    from flwr.proto.control_pb2 import StartRunRequest
-    from flwr.proto.fab_pb2 import Fab
-
-    told, harm = tmp_path / "told", tmp_path / "harm"
-    content = build_fab_from_files(
-        {
-            "pyproject.toml": bundle.content()
-            .replace("fedcap.federation.flower.server_app:app", "evil:server")
-            .replace("fedcap.federation.flower.client_app:app", "evil:client")
-            .encode(),
-            "evil.py": EVIL.format(told=str(told), harm=str(harm)).encode(),
-        }
-    )[0]
-    fab = Fab(hash_str=hashlib.sha256(content).hexdigest(), content=content)
-    with running.small.link._control() as control:
-        control.StartRun(StartRunRequest(fab=fab))
+    told, harm, app = tmp_path / "told", tmp_path / "harm", tmp_path / "evil"
+    app.mkdir()
+    ours = "fedcap.federation.flower.apps"
+    (app / "pyproject.toml").write_text(bundle_file().replace(ours, "evil"))
+    (app / "evil.py").write_text(EVIL.format(told=str(told), harm=str(harm)))
+    flwr(running.small.operator, "run", str(app), CONNECTION)
     until(told.exists, "the evil server app has its replies")
     errors = told.read_text().splitlines()
     assert len(errors) == 2
@@ -283,11 +274,11 @@ def states(site: SiteDirectory, running: Running) -> StateFolder:
 def test_a_site_killed_in_mid_round_is_left_out_and_keeps_its_model(running: Running) -> None:
     small, site = running.small, running.small.sites[1]
     main = small.children[site.directory.name]
-    os.kill(main.process.pid, signal.SIGSTOP)  # its order will wait at its door
+    os.kill(main.pid, signal.SIGSTOP)  # its order will wait at its socket
     seen = len(running.log(site))
     until(lambda: "Start `flwr-clientapp`" in running.log(site)[seen:], "the site has an order")
     before = {path.name: path.read_bytes() for path in states(site, running).path.iterdir()}
-    for name in ("flower-supernode", "flower-superexec", "guard"):
+    for name in ("flower-supernode", "flower-superexec", "apps"):
         for process in processes_of(SITE, site.directory, name):
             os.kill(process, signal.SIGKILL)
     main.kill()
@@ -296,7 +287,7 @@ def test_a_site_killed_in_mid_round_is_left_out_and_keeps_its_model(running: Run
     assert {path.name: path.read_bytes() for path in states(site, running).path.iterdir()} == before
     small.start_site(site)
     until(
-        lambda: "less than a minute ago" in small.children[site.directory.name].said(),
+        lambda: "less than a minute ago" in small.children[site.directory.name].output(),
         "it waits, and says why",
     )
 
@@ -323,13 +314,13 @@ def killed_in_mid_round(running: Running, process: int) -> None:
 def test_a_server_app_killed_in_mid_round_goes_on_when_started_again(running: Running) -> None:
     (process,) = server_apps(running.small)
     killed_in_mid_round(running, process)
-    assert "the server app ended; starting it again" in running.small.children["operator"].said()
+    assert "the server app ended; starting it again" in running.small.children["operator"].output()
 
 
 def test_a_superlink_killed_in_mid_round_goes_on_when_started_again(running: Running) -> None:
     (process,) = processes_of(OPERATOR, running.small.operator.directory, "flower-superlink")
     killed_in_mid_round(running, process)
-    assert "the SuperLink ended; starting it again" in running.small.children["operator"].said()
+    assert "the SuperLink ended; starting it again" in running.small.children["operator"].output()
 
 
 def test_the_killed_site_comes_back_with_its_personal_model(running: Running) -> None:
@@ -351,9 +342,9 @@ def test_the_killed_site_comes_back_with_its_personal_model(running: Running) ->
 
 def test_every_process_ends_with_the_command_that_started_it(running: Running) -> None:
     small, site = running.small, running.small.sites[0]
-    os.kill(small.children[site.directory.name].process.pid, signal.SIGKILL)
+    os.kill(small.children[site.directory.name].pid, signal.SIGKILL)
     until(lambda: not processes_of(SITE, site.directory, ""), "the SuperNode ends with the site", 30)
-    os.kill(small.children["operator"].process.pid, signal.SIGKILL)
+    os.kill(small.children["operator"].pid, signal.SIGKILL)
     until(lambda: not processes_of(OPERATOR, small.operator.directory, ""), "the SuperLink ends too", 30)
     until(lambda: refused(small.operator.federation.port), "nginx ends too", 30)
 

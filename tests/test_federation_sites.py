@@ -15,8 +15,7 @@ from federation_tools import DATA, federation, make_site, plan_for
 import fedcap
 from fedcap.federation.building import Built
 from fedcap.federation.messages import Answer, Malformed, Order
-from fedcap.federation.plan import Plan
-from fedcap.federation.policy import Policy
+from fedcap.federation.plan import Plan, SitePolicy
 from fedcap.federation.site import Site
 from fedcap.federation.site_data import load_root, load_site_data
 
@@ -36,7 +35,6 @@ def test_a_plan_survives_its_file_and_another_plan_has_another_digest(tmp_path: 
     (tmp_path / "plan.toml").write_text(plan.text())
     again = Plan.read(tmp_path / "plan.toml")
     assert (again, again.digest) == (plan, plan.digest)
-    assert Plan.parse(plan.text()) == plan
     later = plan.model_copy(update={"rounds": 99, "deadline": 1.0, "bundle": None})
     assert later.digest != plan.digest
     assert later.course == plan.course
@@ -45,19 +43,14 @@ def test_a_plan_survives_its_file_and_another_plan_has_another_digest(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"rounds": 0}, "the plan: rounds should be greater than or equal to 1 (got 0)"),
-        ({"assumed": 0.5}, "the plan: assumed should be less than 0.5 (got 0.5)"),
-        ({"surprise": 1}, "the plan: surprise"),
-        ({"name": "two\nlines"}, "the plan: name"),
-        ({"deadline": 1e9}, "the plan: deadline should be less than or equal to 86400"),
-    ],
+    "change",
+    [{"rounds": 0}, {"assumed": 0.5}, {"surprise": 1}, {"name": "two\nlines"}, {"deadline": 1e9}],
 )
-def test_a_plan_with_a_mistake_is_told_in_a_line(change: dict[str, Any], said: str) -> None:
+def test_a_mistake_in_a_plan_is_reported_with_its_field(change: dict[str, Any]) -> None:
     with pytest.raises(fedcap.InputError) as error:
         Plan.of({**PLAN.model_dump(mode="json", exclude_none=True), **change})
-    assert str(error.value).startswith(said)
+    assert (error.value.code, error.value.field) == ("bad-setting", next(iter(change)))
+    assert str(error.value).startswith(f"plan: {error.value.field} ")
     assert "\n" not in str(error.value)
 
 
@@ -113,24 +106,24 @@ def test_without_a_policy_a_site_agrees_to_nothing(tmp_path: Path) -> None:
 
 
 def test_a_policy_survives_its_file(tmp_path: Path) -> None:
-    policy = Policy(methods=("fedcap", "ditto"), code=("mine:Net",), epochs=3, accuracy=False)
+    policy = SitePolicy(methods=("fedcap", "ditto"), code=("mine:Net",), epochs=3, accuracy=False)
     (tmp_path / "policy.toml").write_text(policy.text())
-    assert Policy.read(tmp_path / "policy.toml") == policy
-    (tmp_path / "usual.toml").write_text(Policy().text())
-    assert Policy.read(tmp_path / "usual.toml") == Policy()
+    assert SitePolicy.read(tmp_path / "policy.toml") == policy
+    (tmp_path / "usual.toml").write_text(SitePolicy().text())
+    assert SitePolicy.read(tmp_path / "usual.toml") == SitePolicy()
     (tmp_path / "wrong.toml").write_text("epochs = -1")
     with pytest.raises(fedcap.InputError, match=r"wrong.toml: epochs should be .* \(got -1\)"):
-        Policy.read(tmp_path / "wrong.toml")
+        SitePolicy.read(tmp_path / "wrong.toml")
 
 
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ({"methods": ["ditto"]}, "method fedcap: this site's policy has ditto"),
-        ({"weights": 100}, "weights: this site's policy has at most 100"),
-        ({"epochs": 0}, "1 epochs a round: this site's policy has at most 0"),
-        ({"rounds": 2}, "3 rounds: this site's policy has at most 2"),
-        ({"bytes": 1000}, "bytes of models: this site's policy has at most 1,000"),
+        ({"methods": ["ditto"]}, "method fedcap"),
+        ({"weights": 100}, "weights: this site's policy allows at most 100"),
+        ({"epochs": 0}, "1 epochs a round"),
+        ({"rounds": 2}, "3 rounds"),
+        ({"bytes": 1000}, "at most 1,000"),
     ],
 )
 def test_what_the_policy_does_not_have_is_refused(tmp_path: Path, policy: dict[str, Any], said: str) -> None:
@@ -153,17 +146,16 @@ def test_what_the_policy_does_not_have_is_refused(tmp_path: Path, policy: dict[s
 )
 def test_a_plan_cannot_make_a_site_run_code_that_its_policy_does_not_name(method: dict[str, Any]) -> None:
     plan = PLAN.model_copy(update={"method": type(PLAN.method)(**method)})
-    said = "the plan names code of one's own, os:abort, which this site's policy does not"
-    assert Policy().objection(plan) == said
-    assert Policy(code=("os:abort",)).objection(plan) is None
+    assert "os:abort" in (SitePolicy().objection(plan) or "")
+    assert SitePolicy(code=("os:abort",)).objection(plan) is None
     other = PLAN.model_copy(update={"model": "os:abort"})
-    assert Policy().objection(other) == said
+    assert "os:abort" in (SitePolicy().objection(other) or "")
 
 
 def test_a_plan_that_does_not_say_how_long_to_train_is_refused() -> None:
     plan = PLAN.model_copy(update={"training": {"lr": 0.1}})
-    assert Policy().objection(plan) == "the plan does not say how many epochs a round has"
-    assert Policy(methods=("FedCAP",)).objection(PLAN) is None
+    assert "number of epochs" in (SitePolicy().objection(plan) or "")
+    assert SitePolicy(methods=("FedCAP",)).objection(PLAN) is None
 
 
 def test_a_site_answers_only_to_plans_it_has_agreed_to_as_they_are(tmp_path: Path) -> None:
@@ -183,8 +175,8 @@ def test_a_federation_goes_on_without_a_site_that_refuses(tmp_path: Path) -> Non
     made.join("2", methods=["fedcap"])
     with made.conductor() as conductor:
         record = conductor.play()
-    assert record.refused == {"2": "refuses: method fedavg: this site's policy has fedcap"}
-    assert str(made.ledger.find("2").state) == "enrolled"  # it never took part
+    assert record.refused == {"2": "refuses: method fedavg: this site's policy allows fedcap"}
+    assert str(made.ledger.find("2").state) == "approved"  # it never took part
 
 
 @pytest.mark.parametrize(

@@ -16,20 +16,19 @@ from federation_tools import federation, make_site, plan_for
 pytest.importorskip("flwr")
 
 from fedcap.errors import InputError
-from fedcap.federation import certificates, front, identity
+from fedcap.federation import keys
 from fedcap.federation.audit import Audit, verify
 from fedcap.federation.checks import check_operator, check_site
-from fedcap.federation.flower import client_app
-from fedcap.federation.flower.sealing import Seal, unseal
+from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory
+from fedcap.federation.flower import apps
+from fedcap.federation.flower.nginx import CONFIGURATION
+from fedcap.federation.flower.transport import Seal, check_seal
 from fedcap.federation.ledger import Ledger, State
 from fedcap.federation.messages import Answer, Malformed, Order
-from fedcap.federation.operator import INVITATION, Federation, Invitation, Operator
-from fedcap.federation.overview import is_finished
-from fedcap.federation.plan import Plan
-from fedcap.federation.policy import Policy
-from fedcap.federation.setting_up import set_up_operator, set_up_site
-from fedcap.federation.site_config import SiteDirectory
+from fedcap.federation.plan import Plan, SitePolicy
+from fedcap.federation.setup import set_up_operator, set_up_site
 from fedcap.federation.site_process import run_site
+from fedcap.federation.status import is_finished
 from fedcap.runs import Named
 
 PLAN = plan_for("fedavg")
@@ -48,7 +47,7 @@ def site_of(operator: Operator, folder: Path) -> SiteDirectory:
 
 def test_an_invitation_with_a_second_certificate_is_refused(tmp_path: Path) -> None:
     path = operator_in(tmp_path / "op").directory / INVITATION
-    certificates.make_authority(tmp_path, "somebody in between")
+    keys.make_authority(tmp_path, "somebody in between")
     theirs = (tmp_path / "ca.crt").read_text()
     path.write_text(
         path.read_text().replace("-----END CERTIFICATE-----\n", f"-----END CERTIFICATE-----\n{theirs}")
@@ -65,18 +64,18 @@ def test_of_an_invitations_certificate_nothing_but_the_certificate_is_kept(tmp_p
 
 
 def test_a_file_with_two_certificates_has_no_fingerprint(tmp_path: Path) -> None:
-    certificates.make_authority(tmp_path, "one")
+    keys.make_authority(tmp_path, "one")
     path = tmp_path / "ca.crt"
     path.write_text(2 * path.read_text())
     with pytest.raises(InputError, match="2 certificates"):
-        certificates.certificate_fingerprint(path)
+        keys.certificate_fingerprint(path)
 
 
 @pytest.mark.parametrize("model", ["antigravity: x", "antigravity:", " antigravity : x", "a:b"])
 def test_whatever_would_be_imported_counts_as_code_of_ones_own(model: str) -> None:
-    assert "names code of one's own" in (Policy().objection(PLAN.model_copy(update={"model": model})) or "")
+    assert "names custom code" in (SitePolicy().objection(PLAN.model_copy(update={"model": model})) or "")
     method = Named(name="fedcap", detector=[{"name": model}])
-    assert "names code of one's own" in (Policy().objection(PLAN.model_copy(update={"method": method})) or "")
+    assert "names custom code" in (SitePolicy().objection(PLAN.model_copy(update={"method": method})) or "")
 
 
 def test_a_site_does_not_work_beyond_the_rounds_that_it_agreed_to(tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_who_calls_itself_by_anothers_fingerprint_is_not_taken_for_it(tmp_path: 
     ledger.ask("cccc-dddd", "bern-aaaa", "key")
     ledger.ask("eeee-ffff", "bern", "key")
     assert ledger.find("BERN-aaaa").name == "honest"
-    with pytest.raises(InputError, match="2 clients go by 'bern': give the whole fingerprint"):
+    with pytest.raises(InputError, match="2 clients match 'bern': give the whole"):
         ledger.find("bern")
 
 
@@ -108,9 +107,9 @@ def test_both_directories_are_for_their_owner_alone_and_check_tells_if_not(tmp_p
     for made, check in ((operator, check_operator), (site, check_site)):
         assert stat.S_IMODE(made.directory.stat().st_mode) == 0o700
         made.directory.chmod(0o750)
-        said = {one.what: one.said for one in check(made) if not one.well}  # type: ignore[operator]
+        said = {one.what: one.message for one in check(made) if not one.ok}  # type: ignore[operator]
         assert said["directory"] == (
-            f"others on this machine may look into {made.directory}: chmod 700 {made.directory}"
+            f"others on this machine can read {made.directory}: chmod 700 {made.directory}"
         )
 
 
@@ -125,7 +124,7 @@ def test_a_secret_is_not_written_into_a_file_that_somebody_put_in_its_way(
         partial.symlink_to(theirs)
     else:
         os.link(theirs, partial)
-    identity.write_secret(tmp_path / "key", b"secret")
+    keys.write_secret(tmp_path / "key", b"secret")
     assert (tmp_path / "key").read_bytes() == b"secret"
     assert stat.S_IMODE((tmp_path / "key").lstat().st_mode) == 0o600
     assert theirs.read_text() == "x" * 50
@@ -195,21 +194,21 @@ def test_why_the_client_app_fails_stays_with_the_site(
     def fail(_: Any) -> Any:
         raise OSError(2, "No such file", str(tmp_path / "patients"))
 
-    monkeypatch.setattr(client_app, "from_records", fail)
-    answer = Answer.unpack(*client_app.answer(None, 1))
+    monkeypatch.setattr(apps, "from_records", fail)
+    answer = Answer.from_bytes(apps.answer(None, 1))
     assert answer.refused == "something failed at this site: its log says what"
 
 
 def test_a_seal_with_a_certificate_that_has_ended_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificates.make_authority(tmp_path, "trial")
-    monkeypatch.setattr(certificates, "SERVER_DAYS", 0.01)
-    certificates.make_certificate(tmp_path, ["localhost"])
-    arrays, config = Order("hello", 1, "n" * 32, "p").pack()
-    sealed = Seal(tmp_path / "server.key", tmp_path / "server.crt")(arrays, config, "me")
+    keys.make_authority(tmp_path, "trial")
+    monkeypatch.setattr(keys, "SERVER_DAYS", 0.01)
+    keys.make_certificate(tmp_path, ["localhost"])
+    order = Order("hello", 1, "n" * 32, "p").to_bytes()
+    seal = Seal(tmp_path / "server.key", tmp_path / "server.crt")(order, "me")
     with pytest.raises(Malformed, match="seal"):
-        unseal(arrays, sealed, "me", (tmp_path / "ca.crt").read_bytes())
+        check_seal(order, seal, "me", (tmp_path / "ca.crt").read_bytes())
 
 
 def test_a_host_with_a_port_is_told_and_an_address_of_ipv6_is_listened_on(tmp_path: Path) -> None:
@@ -217,8 +216,8 @@ def test_a_host_with_a_port_is_told_and_an_address_of_ipv6_is_listened_on(tmp_pa
         Federation.of({"host": "fl.example.org:9443"})
     operator = operator_in(tmp_path / "op", "::1")
     assert operator.federation.address == "[::1]:9443"
-    assert "listen [::]:9443 ssl;" in (operator.directory / front.CONFIGURATION).read_text()
-    assert certificates.problems(operator.certificates, operator.federation.hosts) == []
+    assert "listen [::]:9443 ssl;" in (operator.directory / CONFIGURATION).read_text()
+    assert keys.certificate_problems(operator.certificates, operator.federation.hosts) == []
 
 
 def test_an_audit_whose_last_line_is_no_json_goes_on_and_tells(tmp_path: Path) -> None:

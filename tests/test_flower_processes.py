@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr")
-from fedcap.federation.flower.node import NEWS, REASONS, Node
-from fedcap.federation.flower.processes import Child, Tail, environment, free_port, listening
-from fedcap.federation.flower.serving import end, is_locked, locked
+from fedcap.federation.config import SiteDirectory, held, is_held
+from fedcap.federation.flower import node as node_module
+from fedcap.federation.flower.node import Node
+from fedcap.federation.flower.process import Program, Tail, environment, free_port, is_listening
+from fedcap.federation.flower.server import end_server_app, is_locked, locked
 
 
 def soon(condition: Callable[[], bool], seconds: float = 20) -> bool:
@@ -34,26 +37,27 @@ def alive(process: int) -> bool:
 
 
 def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
-    with Child(["sh", "-c", "sleep 60 & echo $!; wait"], os.environ, tmp_path / "log") as child:
-        assert soon(lambda: child.said().endswith("\n"))
-        inner = int(child.said())
+    with Program(["sh", "-c", "sleep 60 & echo $!; wait"], os.environ, tmp_path / "log") as child:
+        assert soon(lambda: child.output().endswith("\n"))
+        inner = int(child.output())
         assert alive(inner)
-    assert not child.running
+    assert not child.is_running
     assert soon(lambda: not alive(inner))
 
 
 def test_a_child_that_takes_no_notice_is_killed(tmp_path: Path) -> None:
-    child = Child(["sh", "-c", "trap '' TERM; echo here; sleep 60; sleep 60"], os.environ, tmp_path / "log")
-    assert soon(lambda: "here" in child.said())
+    child = Program(["sh", "-c", "trap '' TERM; echo here; sleep 60; sleep 60"], os.environ, tmp_path / "log")
+    assert soon(lambda: "here" in child.output())
     child.stop(seconds=0.2)
-    assert child.process.returncode == -signal.SIGKILL
+    assert child.exit_code == -signal.SIGKILL
 
 
 def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "import os, sys, time; from pathlib import Path\n"
-        "from fedcap.federation.flower.processes import Child\n"
-        "print(Child(['sleep', '60'], os.environ, Path(sys.argv[1])).process.pid, flush=True); time.sleep(60)"
+        "from fedcap.federation.flower.process import Program\n"
+        "print(Program(['sleep', '60'], os.environ, Path(sys.argv[1])).pid, flush=True)\n"
+        "time.sleep(60)"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
@@ -68,8 +72,8 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 def test_what_was_said_before_a_child_started_is_not_its_word(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("earlier\n")
-    with Child(["echo", "now"], os.environ, tmp_path / "log") as child:
-        assert soon(lambda: child.said() == "now\n")
+    with Program(["echo", "now"], os.environ, tmp_path / "log") as child:
+        assert soon(lambda: child.output() == "now\n")
     assert (tmp_path / "log").read_text() == "earlier\nnow\n"
 
 
@@ -98,42 +102,134 @@ def test_flowers_own_settings_come_from_us_and_from_nowhere_else(
 
 
 def test_a_free_port_is_one_that_nobody_listens_on() -> None:
-    assert not listening(free_port())
+    assert not is_listening(free_port())
+
+
+def holder(directory: Path, variable: str = "") -> subprocess.Popen[bytes]:
+    """Return a process that holds the lock of the server app; its environment names a directory."""
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from fedcap.federation.flower.server import locked\n"
+        "with locked(Path(sys.argv[1])): time.sleep(60)"
+    )
+    env = {**os.environ, "FEDCAP_OPERATOR": variable or str(directory)}
+    started = subprocess.Popen([sys.executable, "-c", code, str(directory)], env=env)
+    assert soon(lambda: (directory / "server.pid").exists() and is_locked(directory))
+    return started
 
 
 def test_the_lock_is_seen_from_outside_and_its_holder_is_ended(tmp_path: Path) -> None:
     assert not is_locked(tmp_path)
-    code = (
-        "import sys, time; from pathlib import Path\n"
-        "from fedcap.federation.flower.serving import locked\n"
-        "with locked(Path(sys.argv[1])): time.sleep(60)"
-    )
-    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
-    assert soon(lambda: is_locked(tmp_path))
-    end(tmp_path)
-    assert holder.wait(5) == -signal.SIGTERM
+    process = holder(tmp_path)
+    end_server_app(tmp_path)
+    assert process.wait(5) == -signal.SIGTERM
     assert not is_locked(tmp_path)
     with locked(tmp_path):
         assert is_locked(tmp_path)
 
 
+def test_a_process_that_is_no_server_app_of_the_directory_is_not_signalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcap.federation.flower.server.END_SECONDS", 0.2)
+    another = subprocess.Popen(["sleep", "60"], env={"FEDCAP_OPERATOR": str(tmp_path / "another")})
+    with locked(tmp_path):  # a new holder, which has not written its number yet
+        (tmp_path / "server.pid").write_text(str(another.pid))
+        end_server_app(tmp_path)
+        assert another.poll() is None
+    another.kill()
+    another.wait()
+
+
+def test_looking_at_a_lock_does_not_keep_others_from_taking_it(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            is_held(tmp_path)
+
+    lookers = [threading.Thread(target=look) for _ in range(3)]
+    for looker in lookers:
+        looker.start()
+    try:
+        for _ in range(50):
+            with held(tmp_path):
+                pass
+    finally:
+        stop.set()
+        for looker in lookers:
+            looker.join()
+    with held(tmp_path):
+        assert is_held(tmp_path)
+    assert not is_held(tmp_path)
+
+
+def test_a_program_that_has_ended_is_not_signalled_once_it_is_reaped(tmp_path: Path) -> None:
+    program = Program(["true"], os.environ, tmp_path / "log")
+    assert soon(lambda: not program.is_running)
+    assert Path(f"/proc/{program.pid}/stat").exists()  # its number cannot be given to another process
+    program.stop()
+    assert not Path(f"/proc/{program.pid}/stat").exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "killpg", None)
+        patch.setattr(os, "kill", None)
+        program.kill()
+        program.stop()
+        program.signal(signal.SIGTERM)
+
+
+def test_a_program_is_started_without_running_python_between_fork_and_exec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {}
+    real = subprocess.Popen
+
+    def popen(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+        given.update(options)
+        return real(command, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    Program(["true"], os.environ, tmp_path / "log").stop()
+    assert "preexec_fn" not in given
+
+
 @pytest.mark.parametrize(
-    ("said", "meaning"),
+    ("line", "meaning"),
     [
-        ("[code: 2004] Failed to activate SuperNode.", "its key is not approved yet (fingerprint me)"),
-        (
-            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: x",
-            "is not by the authority in ca.crt",
-        ),
+        ("SuperNode ID: 7", "connected to h:1"),
+        ("Connection attempt failed, retrying in 3 seconds", "no answer from h:1"),
+        ("[code: 2004] Failed to activate SuperNode.", "not approved yet (fingerprint me)"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: x", "not by the authority in"),
         ("ERROR: SSL/TLS handshake error detected.", "no TLS with h:1"),
         ("Client error '401 Unauthorized' for url 'https://h:1/v1/fleet/activate-node'", "clock"),
-        (
-            "Client error '404 Not Found' for url 'https://h:1/v1/fleet/activate-node'",
-            "h:1 is no federation's",
-        ),
+        ("Client error '404 Not Found' for url 'https://h:1/v1/fleet/activate-node'", "not a federation's"),
+        ("Receiving: train message", "None"),
     ],
 )
-def test_a_site_is_told_why_its_node_was_not_let_in(said: str, meaning: str) -> None:
-    node = Node(Path("site"), "h:1", Path("key"), "me", Path("ca.crt"), [])
-    assert meaning in (node.means(f"Exit Code: 305\n{said}\nmore", REASONS) or "")
-    assert node.means(said, NEWS) is None
+def test_lines_of_a_supernodes_log_are_explained(tmp_path: Path, line: str, meaning: str) -> None:
+    assert meaning in str(Node(SiteDirectory(tmp_path), "h:1", "me", []).explain(line))
+
+
+def test_a_node_is_kept_running_and_its_state_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    stop, starts = threading.Event(), iter(range(9))
+    log = SiteDirectory(tmp_path).logs / "supernode.log"
+
+    def start(node: Node) -> Program:
+        lines = [["SuperNode ID: 7"] * 2, ["retrying in 1 s", "Exit: [code: 2004]"], ["SuperNode ID: 7"]]
+        words = lines[next(starts)]
+        return Program(["sh", "-c", "; ".join(f"echo '{word}'" for word in words)], os.environ, log)
+
+    def say(line: str) -> None:
+        said.append(line)
+        if len(said) == 5:
+            stop.set()
+
+    monkeypatch.setattr(Node, "start", start)
+    monkeypatch.setattr(node_module, "PAUSE", 0.01)
+    Node(SiteDirectory(tmp_path), "h:1", "me", []).run(say, stop)
+    kinds = ["connected", "SuperNode ended", "no answer", "rejected", "connected"]
+    assert [kind in line for kind, line in zip(kinds, said, strict=True)] == [True] * 5

@@ -21,12 +21,11 @@ pytest.importorskip("flwr")
 import fedcap
 from fedcap import data
 from fedcap.data import FederatedData
-from fedcap.federation import front
 from fedcap.federation.audit import verify
-from fedcap.federation.identity import make_key
-from fedcap.federation.operator import Operator
+from fedcap.federation.config import Operator, SiteDirectory
+from fedcap.federation.flower.nginx import find_nginx
+from fedcap.federation.keys import make_key
 from fedcap.federation.rehearsal import TIMES
-from fedcap.federation.site_config import SiteDirectory
 from fedcap.federation.site_state import StateFolder
 from fedcap.runs import CHECKPOINT
 from fedcap.runs.checkpoint import unpack
@@ -124,7 +123,7 @@ def test_a_rehearsal_finds_the_hostile_site_and_leaves_files_and_no_process(
     assert "over 6" in hostile["reason"]
     assert sum(row["weight"] for row in found["clients"][:3]) == pytest.approx(100, abs=0.1)
     assert all(row["accuracy"] > 30 for row in found["clients"][:3])
-    assert ("through nginx" if front.found() else "nginx is not installed") in done.stderr
+    assert ("through nginx" if find_nginx() else "nginx is not installed") in done.stderr
 
     operator = Operator(folder / "operator")
     assert verify(operator.audit.path) == []

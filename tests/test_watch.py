@@ -22,7 +22,7 @@ from run_tools import SMALL
 
 import fedcap
 from fedcap.cli.stories import story_for
-from fedcap.federation.operator import Federation
+from fedcap.federation.config import Federation
 from fedcap.report import watch as watching
 from fedcap.report.story import Story
 from fedcap.report.watch import Watch, waiting

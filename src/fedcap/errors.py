@@ -1,7 +1,7 @@
 """The errors that fedcap raises, and a few phrases for messages.
 
-An error's message says what is wrong, quotes the offending value and says what to do. It never names an option
-of the command line. Its `code` is a short, stable name that programs and tests compare.
+An error's message says what is wrong, quotes the offending value and says what to do. It never names an
+option of the command line. Its `code` is a short, stable name that programs and tests compare.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from torch import nn
 
 from fedcap import methods, models
 from fedcap.errors import InputError, nearest
+from fedcap.federation.config import SITE, SiteDirectory
 from fedcap.federation.plan import Plan
-from fedcap.federation.site_config import SITE, SiteDirectory
 from fedcap.federation.site_state import SiteState, newest
 from fedcap.simulation import read
 from fedcap.simulation.inputs import Inputs

@@ -11,7 +11,7 @@ from fedcap.federation.ledger import SERVER, Ledger, State
 from fedcap.runs import RoundRecord
 from fedcap.server.server import BY_HAND, Closing
 
-RISING = (State.ENROLLED, State.PROBATION)
+RISING = (State.APPROVED, State.PROBATION)
 """Out of these a client becomes active by an upload that counts."""
 BY_HAND_EARLIER = 2
 """By how many rounds at most the ledger has a removal by hand before the record of a round has it."""

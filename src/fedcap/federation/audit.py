@@ -1,14 +1,13 @@
-"""audit.jsonl: what happened in a federation, a line of JSON for each event, each tied to the one before.
+"""audit.jsonl: the events of a federation, one line of JSON each, chained by digests.
 
-A line ends with the SHA-256 of itself (`digest`), which covers the digest of the line before (`before`). So a
-changed, missing or moved line shows. Cutting lines off the end, or computing the whole file anew, shows only
-against a digest that was noted elsewhere: the last one is the file's head. Text that comes from others is
-bounded and kept to one line.
+A line ends with the SHA-256 of itself (`digest`), which covers the digest of the line before (`before`). A
+changed, missing or moved line therefore shows. Lines cut off the end, or a file that was computed again from
+the start, show only against a digest that was noted elsewhere: the last digest is the file's head. Text that
+comes from others is bounded and kept to one line.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
@@ -20,48 +19,50 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 AUDIT = "audit.jsonl"
 EVENTS = {
-    "asked": "a site's request was read",
-    "approved": "the operator took a site in",
-    "active": "a site took part for the first time since it was taken in",
-    "probation": "a site is suspected, and stays for now",
-    "cleared": "a suspected site is no longer suspected",
-    "removed": "a site is out for good",
-    "readmitted": "the operator took a removed site back",
+    "asked": "a site's request to join was read",
+    "approved": "the operator approved a site",
+    "active": "a client took part for the first time since it was approved",
+    "probation": "a client is suspected, and stays for now",
+    "cleared": "a suspected client is no longer suspected",
+    "removed": "a client was removed",
+    "readmitted": "the operator readmitted a removed client",
     "plan": "a plan was made or agreed to",
     "started": "the server or the site was started",
-    "restarted": "the server or the site went on after an interruption",
+    "restarted": "the server or the site continued after an interruption",
     "stopped": "the server or the site was stopped",
     "round": "a round was closed and is on disk",
-    "given-up": "a round had too few replies and counts for nothing",
+    "given-up": "a round had too few replies and does not count",
     "refused": "an answer, an order or a bundle was not accepted",
-    "bounded": "a claim was cut down",
-    "customised": "a site asked for a model made for it, and got it",
+    "bounded": "a claim was limited",
+    "customised": "a site asked for a model made for it, and received it",
     "finished": "the last round of the plan is done",
     "cut-line": "a line that was not written to its end was dropped",
 }
-"""Every kind of event, and what it says."""
+"""Every kind of event, with its meaning."""
 ABOUT = ("client", "round", "by", "reason")
-"""What every event may say; whatever else it has to say is in its `facts`."""
-MOST_TEXT, MOST_ITEMS, MOST_LINE = 300, 1000, 64_000
+"""The columns of every event; all other values are in its `facts`."""
+MAX_TEXT, MAX_ITEMS, MAX_LINE = 300, 1000, 64_000
 FIRST = "0" * 64
-"""What stands as `before` in the first line."""
+"""`before` of the first line."""
 _LINE = re.compile(rb'(\{.*"before": "([0-9a-f]{64})"), "digest": "([0-9a-f]{64})"\}', re.DOTALL)
 
 
 def now() -> str:
-    """Return the time, as records have it."""
+    """Return the time in the form that records have."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def bounded(text: object, most: int = MOST_TEXT) -> str:
-    """Return somebody else's text as one line of printable characters, cut if it is long."""
+def bounded(text: object, limit: int = MAX_TEXT) -> str:
+    """Return untrusted text as one line of printable characters, cut at `limit`."""
     whole = text if isinstance(text, str) else repr(text)
-    kept = " ".join("".join(c if c.isprintable() else " " for c in whole[: 2 * most]).split())
-    if len(whole) <= 2 * most and len(kept) <= most:
-        return kept
-    return f"{kept[:most]}… ({len(whole):,} characters)"
+    line = " ".join("".join(c if c.isprintable() else " " for c in whole[: 2 * limit]).split())
+    if len(whole) <= 2 * limit and len(line) <= limit:
+        return line
+    return f"{line[:limit]}… ({len(whole):,} characters)"
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,13 @@ class Event:
     digest: str
 
     def line(self, names: Mapping[str, str] | None = None) -> str:
-        """Return what happened for people, without the time; `names` are what clients are called."""
+        """Return the event as a line of text without its time; `names` are the clients' names."""
         who = self.facts.get("name") or (names or {}).get(self.client or "", self.client)
         number = "" if self.round is None else f"round {self.round}"
         others = ((key, value) for key, value in self.facts.items() if key != "name" and value is not None)
         facts = ", ".join(f"{key} {_brief(value)}" for key, value in others if not isinstance(value, Mapping))
-        return (
-            f"{self.event:<10}  {' · '.join(str(part) for part in (who, number, self.reason, facts) if part)}"
-        )
+        parts = " · ".join(str(part) for part in (who, number, self.reason, facts) if part)
+        return f"{self.event:<10}  {parts}"
 
 
 def _brief(value: Any) -> str:
@@ -102,6 +102,7 @@ class Audit:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
 
     def write(
         self,
@@ -117,8 +118,7 @@ class Audit:
         if event not in EVENTS:
             raise ValueError(f"no event is called {event!r}")
         about = {"client": client, "round": round, "by": by, "reason": reason}
-        with open(self.path, "a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with self._lock, open(self.path, "a+b") as file:
             number, before, cut = self._end(file)
             if cut:
                 number, before = self._append(file, number, before, "cut-line", {}, {"bytes": cut})
@@ -129,7 +129,7 @@ class Audit:
     def _append(
         self, file: Any, number: int, before: str, event: str, about: Mapping[str, Any], facts: Any
     ) -> tuple[int, str]:
-        """Write a line after the one numbered so; return its own number and digest."""
+        """Write the line after line `number`; return its own number and digest."""
         content = {
             "number": number + 1,
             "time": now(),
@@ -139,7 +139,7 @@ class Audit:
             "before": before,
         }
         line = json.dumps(content, ensure_ascii=False).encode()
-        if len(line) > MOST_LINE:
+        if len(line) > MAX_LINE:
             line = json.dumps(content | {"facts": {"dropped": len(line)}}, ensure_ascii=False).encode()
         body = line[:-1]
         digest = hashlib.sha256(body).hexdigest()
@@ -148,16 +148,16 @@ class Audit:
 
     @staticmethod
     def _end(file: Any) -> tuple[int, str, int]:
-        """Return the last line's number and digest, and drop what a killed writer left after it."""
+        """Return the last line's number and digest, and remove the bytes of a killed writer after it."""
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 2 * MOST_LINE))
+        file.seek(max(0, size - 2 * MAX_LINE))
         tail = file.read()
         whole = tail[: tail.rfind(b"\n") + 1]
         if cut := len(tail) - len(whole):
             file.truncate(size - cut)
         last = whole.rstrip(b"\n").rpartition(b"\n")[2]
         found, number = _LINE.fullmatch(last), _number(last)
-        if found is None or number is None:  # the first line, or a damaged one: `verify` tells
+        if found is None or number is None:  # the file is new, or its last line is damaged: see `verify`
             file.seek(0)
             return file.read().count(b"\n"), hashlib.sha256(last).hexdigest() if last else FIRST, cut
         return number, found[3].decode(), cut
@@ -173,7 +173,7 @@ class Audit:
                 continue
 
     def head(self) -> str:
-        """Return the digest of the last line: noted elsewhere, it tells later whether lines were cut off."""
+        """Return the digest of the last line: noted elsewhere, it shows later whether lines were cut off."""
         digest = FIRST
         for event in self.events():
             digest = event.digest
@@ -181,7 +181,7 @@ class Audit:
 
 
 def verify(path: Path | str, head: str | None = None) -> list[str]:
-    """Return what is wrong with an audit file, a line for each; nothing if it is whole.
+    """Return the problems of an audit file, a line for each; none if the file is whole.
 
     `head` is a digest that was noted earlier: the file must have the line that ends with it.
     """
@@ -197,7 +197,8 @@ def verify(path: Path | str, head: str | None = None) -> list[str]:
         elif hashlib.sha256(found[1]).hexdigest() != found[3].decode():
             what = "was changed"
         elif number > expected:
-            what = f"is number {number}: {_span(expected, number - 1)} missing before it"
+            missing = f"number {expected} is" if number == expected + 1 else f"{expected} to {number - 1} are"
+            what = f"is number {number}: {missing} missing before it"
         elif number < expected:
             what = f"is number {number}: it was moved or doubled"
         elif found[2].decode() != before:
@@ -215,7 +216,7 @@ def verify(path: Path | str, head: str | None = None) -> list[str]:
 
 
 def _lines(path: Path, also_cut: bool = False) -> Iterator[bytes]:
-    """Yield the lines of a file; the last one only if it is whole, unless that is wanted."""
+    """Yield the lines of a file; the last one only if it is whole, unless `also_cut`."""
     try:
         file = open(path, "rb")  # noqa: SIM115 (a missing file has no lines)
     except FileNotFoundError:
@@ -234,12 +235,8 @@ def _number(line: bytes) -> int | None:
     return number if type(number) is int else None
 
 
-def _span(first: int, last: int) -> str:
-    return f"number {first} is" if first == last else f"numbers {first} to {last} are"
-
-
 def _plain(value: Any) -> Any:
-    """Return a value as JSON may have it, whoever it came from: bounded, finite, without surprises."""
+    """Return an untrusted value as valid JSON: bounded, finite, printable."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -247,7 +244,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(value)
     if isinstance(value, list | tuple):
-        return [bounded(item) if isinstance(item, str) else _plain(item) for item in value[:MOST_ITEMS]]
+        return [bounded(item) if isinstance(item, str) else _plain(item) for item in value[:MAX_ITEMS]]
     if isinstance(value, Mapping):
-        return {bounded(key): _plain(item) for key, item in list(value.items())[:MOST_ITEMS]}
+        return {bounded(key): _plain(item) for key, item in list(value.items())[:MAX_ITEMS]}
     return bounded(value)

@@ -24,7 +24,7 @@ from fedcap.federation.accounts import catch_up, note_round
 from fedcap.federation.books import Books
 from fedcap.federation.building import Built
 from fedcap.federation.collecting import Collected, collect, served
-from fedcap.federation.ledger import SERVER, Entry, Ledger, State
+from fedcap.federation.ledger import SERVER, Ledger, LedgerEntry, State
 from fedcap.federation.messages import WISHES, Answer, Kind
 from fedcap.federation.plan import Plan
 from fedcap.federation.recording import mean_shares, mixing_of, record_of
@@ -170,7 +170,7 @@ class Conductor:
         new = [
             client
             for client, entry in self._there().items()
-            if entry.state == State.ENROLLED
+            if entry.state == State.APPROVED
             and entry.customised < self.plan.customised
             and self._vain[client] < MOST_VAIN
         ]
@@ -217,7 +217,7 @@ class Conductor:
         self.audit.write("refused", client=client, round=server.round, by=SERVER, reason=why)
         raise InputError(f"no model for {entry.name}: {why}")
 
-    def _there(self) -> dict[str, Entry]:
+    def _there(self) -> dict[str, LedgerEntry]:
         """Return the clients of the ledger that are online."""
         nodes = self._transport.nodes()
         return {client: entry for client, entry in self.ledger.entries().items() if client in nodes}

@@ -6,6 +6,7 @@ message raises `Malformed`, with one line, and nothing else. No torch is needed,
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
+from safetensors.numpy import load, save
 
 Kind = Literal["hello", "request", "train", "customise"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -58,6 +60,15 @@ class Order:
         """Return the order as arrays and plain values."""
         config: Config = {"kind": self.kind, "round": self.round, "nonce": self.nonce, "plan": self.plan}
         return {"models": self.models}, config
+
+    def to_bytes(self) -> bytes:
+        """Return the order as it travels."""
+        return encode(*self.pack())
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Order:
+        """Return the order that `to_bytes` turned into these."""
+        return cls.unpack(*decode(content))
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, Any], config: Mapping[str, Any]) -> Order:
@@ -112,6 +123,15 @@ class Answer:
                 config[name] = value
         return {} if self.update is None else {"update": self.update}, config
 
+    def to_bytes(self) -> bytes:
+        """Return the answer as it travels."""
+        return encode(*self.pack())
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Answer:
+        """Return the answer that `to_bytes` turned into these."""
+        return cls.unpack(*decode(content))
+
     @classmethod
     def unpack(cls, arrays: Mapping[str, Any], config: Mapping[str, Any]) -> Answer:
         """Return the answer that `pack` turned into these."""
@@ -127,6 +147,24 @@ class Answer:
             _text(config, "refused") if "refused" in config else None,
             _number(config.get("seconds"), "seconds"),
         )
+
+
+CONFIG = "config"
+
+
+def encode(arrays: Arrays, config: Config) -> bytes:
+    """Return a message as it travels: one blob of safetensors, in which `config` is JSON as bytes."""
+    values = np.frombuffer(json.dumps(config).encode(), np.uint8)
+    return save({CONFIG: values, **{name: np.ascontiguousarray(array) for name, array in arrays.items()}})
+
+
+def decode(content: bytes) -> tuple[Arrays, dict[str, Any]]:
+    """Return the arrays and values of a blob; raise `Malformed` for any other bytes."""
+    try:
+        arrays = load(content)
+        return arrays, dict(json.loads(arrays.pop(CONFIG).tobytes()))
+    except Exception:  # untrusted bytes can break a parser in many ways
+        raise Malformed("the message cannot be read") from None
 
 
 def _text(config: Mapping[str, Any], name: str) -> str:

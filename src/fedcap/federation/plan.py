@@ -1,98 +1,120 @@
-"""The plan of a federation: what the operator proposes, and what every site agrees to before it takes part.
+"""plan.toml, which all sites agree to, and policy.toml, which limits what one site agrees to.
 
-It is a file, plan.toml, that a person can read. Its digest covers every entry, so whoever agreed to one plan
-has agreed to no other. Reading a plan builds nothing and needs no torch.
+Both are files that people read and change. The plan's digest covers every entry, so agreeing to one plan is
+agreeing to no other. The policy bounds what any plan may ask of the site; the site's people agree plan by
+plan. Reading these files builds nothing and needs no torch.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcap.errors import InputError, validation_message
-from fedcap.federation.commented import commented
-from fedcap.runs import Named, read_toml
+from fedcap.registry import plain
+from fedcap.runs import Named, read_toml, to_toml
+
+if TYPE_CHECKING:
+    from fedcap.federation.messages import Order
 
 PLAN = "plan.toml"
 FREE_TO_CHANGE = ("rounds", "least", "deadline", "customised", "bundle")
-"""What may change while a federation goes on, once its sites have agreed; the rest is its course."""
+"""What may change during a federation, once its sites have agreed; the rest is its course."""
 SLACK = 1 << 16
-"""Bytes of a message besides its models."""
+"""Bytes of a message in addition to its models."""
+COMMENT_WIDTH = 98
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=1)]
+Limit = Annotated[int, Field(ge=0)]
 
 
-class Plan(BaseModel):
-    """What is to be learnt, by which method, with which network, for how long, and under which rules."""
+class ConfigFile(BaseModel):
+    """A TOML file in which each entry stands below the docstring of its field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    HEADING: ClassVar[str] = ""
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any], where: str | None = None) -> Self:
+        """Check the content of a file; a mistake is an `InputError` of one line that begins with `where`."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            field = ".".join(map(str, error.errors()[0]["loc"]))
+            message = f"{where or cls.__name__.lower()}: {validation_message(error)}"
+            raise InputError(message, code="bad-setting", field=field or None) from None
+
+    @classmethod
+    def read(cls, path: Path | str) -> Self:
+        """Read the file."""
+        return cls.of(read_toml(Path(path)), str(path))
+
+    def text(self) -> str:
+        """Return the content of the file: entries first, then tables; what is not set is a comment."""
+        entries, tables = [_comment(self.HEADING)], list[str]()
+        content = self.model_dump(mode="json", exclude_none=True)
+        for name, field in type(self).model_fields.items():
+            comment = _comment(field.description or "")
+            if name not in content:
+                entries.append(f"{comment}# {name} is not set\n")
+            else:
+                table = isinstance(content[name], dict)
+                (tables if table else entries).append(comment + to_toml({name: content[name]}))
+        return "\n".join([*entries, *tables])
+
+
+def _comment(text: str) -> str:
+    lines = textwrap.wrap(" ".join(text.split()), COMMENT_WIDTH, break_on_hyphens=False)
+    return "".join(f"# {line}\n" for line in lines)
+
+
+class Plan(ConfigFile):
+    """What is learned, with which method and network, for how many rounds, and under which rules."""
+
+    HEADING = "What every site agrees to. Any change gives the plan another digest."
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^\P{C}+$")]
-    """What the federation is called."""
+    """The name of the federation."""
     model: str
     """The network: a name, or `module:function` that every site has."""
     classes: Annotated[tuple[str, ...], Field(min_length=2)]
-    """What the classes are called, in the order of the network's answers."""
+    """The names of the classes, in the order of the network's outputs."""
     shape: Annotated[tuple[Size, ...], Field(min_length=1)]
     """The shape of one input."""
     pixels: bool = False
     """Whether inputs are bytes, which are scaled to [−1, 1]."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """What every draw follows from: the common start, who takes part, the order of samples."""
+    """The seed of all random numbers: the common start, the participants, the order of samples."""
     rounds: Size = 30
-    """How many rounds are played."""
+    """The number of rounds."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The share of the sites that are there which take part in a round."""
+    """The share of the connected clients that take part in a round."""
     assumed: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """The share of the participants that the server assumes to be malicious; some rules need a number."""
     least: Size = 2
-    """A round with fewer answers than this counts for nothing, and is played again."""
+    """A round with fewer answers than this does not count, and is played again."""
     deadline: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 600.0
-    """How many seconds a site has for its answer, a day at most."""
+    """The seconds that a site has for its answer, a day at most."""
     customised: Annotated[int, Field(ge=0)] = 1
-    """How many models a site may be given that it does not take part in rounds for; each tells it something
-    about the sites most like it."""
+    """The number of models that a site may receive without taking part in rounds for them; each reveals
+    something about the sites most similar to it."""
     weights: Size
-    """How many weights the network has."""
+    """The number of weights of the network."""
     layout: Sha256
-    """The digest of how the weights lie in a model."""
+    """The digest of the layout of the weights in a model."""
     bundle: Sha256 | None = None
-    """The SHA-256 of the Flower bundle that sites run for this plan, and of no other."""
+    """The SHA-256 of the only Flower bundle that sites run for this plan."""
     method: Named
     """The method, with all of its options."""
     training: dict[str, Any]
     """How a site trains in a round, with all options."""
-
-    @classmethod
-    def of(cls, content: dict[str, Any], where: str = "the plan") -> Self:
-        """Return a plan from the content of its file; a mistake is an `InputError` of one line."""
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise InputError(f"{where}: {validation_message(error)}") from None
-
-    @classmethod
-    def read(cls, path: Path | str) -> Self:
-        """Read a plan's file."""
-        return cls.of(read_toml(path), str(path))
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read a plan from text."""
-        try:
-            return cls.of(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise InputError(f"the plan is not valid TOML: {error}") from None
-
-    def text(self) -> str:
-        """Return the plan as the content of its file."""
-        return commented(self, "What every site agrees to. Any change gives it another digest.")
 
     @property
     def digest(self) -> str:
@@ -101,15 +123,84 @@ class Plan(BaseModel):
 
     @property
     def course(self) -> str:
-        """The SHA-256 of what must not change on the way: state of one course is used with no other."""
+        """The SHA-256 of what must not change during a federation: a state belongs to one course."""
         return _digest(self.model_dump(mode="json", exclude=set(FREE_TO_CHANGE), exclude_none=True))
 
     @property
     def most_bytes(self) -> int:
-        """The size of the largest answer that is looked at."""
+        """The size of the largest answer that the server reads."""
         return self.weights * 4 + SLACK
 
 
 def _digest(content: dict[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+class SitePolicy(ConfigFile):
+    """The limits of one site."""
+
+    HEADING = "What this site agrees to; the rest is refused. It is read again for every order."
+
+    methods: tuple[str, ...] | None = None
+    """The methods that the site takes part in; if not set, all that are part of fedcap."""
+    code: tuple[str, ...] = ()
+    """Custom code, as `module:name`, that a plan may name; the site runs no other."""
+    weights: Limit = 100_000_000
+    """The largest number of weights of a network."""
+    epochs: Limit = 50
+    """The largest number of epochs of training in a round."""
+    rounds: Limit = 10_000
+    """The largest number of rounds of a plan."""
+    bytes: Limit = 2_000_000_000
+    """The largest number of bytes of the models in one order."""
+    accuracy: bool = True
+    """Whether the site reports how many of its test samples are classified correctly."""
+
+    @classmethod
+    def read(cls, path: Path | str) -> Self:
+        """Read a policy; without a file the site agrees to nothing."""
+        if not Path(path).exists():
+            raise InputError(
+                f"there is no {Path(path).name}: without it the site agrees to nothing", code="no-policy"
+            )
+        return super().read(path)
+
+    def objection(self, plan: Plan) -> str | None:
+        """Return why the site does not take part in a plan, or none if it does."""
+        for name in sorted(set(references(plan.model_dump(include={"method", "model"})))):
+            if name not in self.code:
+                return f"the plan names custom code, {name}, that this site's policy does not allow"
+        if self.methods is not None and plain(plan.method.name) not in map(plain, self.methods):
+            return f"method {plan.method.name}: this site's policy allows {', '.join(self.methods) or 'none'}"
+        epochs = plan.training.get("epochs")
+        if type(epochs) is not int:
+            return "the plan does not give the number of epochs of a round"
+        for value, limit, what in (
+            (plan.weights, self.weights, "weights"),
+            (epochs, self.epochs, "epochs a round"),
+            (plan.rounds, self.rounds, "rounds"),
+        ):
+            if value > limit:
+                return f"{value:,} {what}: this site's policy allows at most {limit:,}"
+        return None
+
+    def objection_to(self, order: Order) -> str | None:
+        """Return why the site does not carry out an order, or none if it does."""
+        if order.models.nbytes > self.bytes:
+            return (
+                f"{order.models.nbytes:,} bytes of models: this site's policy allows at most {self.bytes:,}"
+            )
+        return None
+
+
+def references(settings: Any) -> Iterator[str]:
+    """Yield everything in nested settings that names code, as `module:name` does."""
+    if isinstance(settings, Mapping):
+        settings = settings.values()
+    if isinstance(settings, str):
+        if ":" in settings:
+            yield settings
+    elif isinstance(settings, Iterable):
+        for part in settings:
+            yield from references(part)

@@ -8,6 +8,7 @@ long. That is inner product manipulation (IPM) by attackers who take their own u
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -18,17 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from fedcap.errors import InputError, RunError, plural
-from fedcap.federation import front
-from fedcap.federation.flower.processes import Child, free_port
-from fedcap.federation.identity import Request
+from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory
+from fedcap.federation.flower.nginx import find_nginx
+from fedcap.federation.flower.process import Program, free_port
+from fedcap.federation.keys import JoinRequest
 from fedcap.federation.messages import Answer, Order
-from fedcap.federation.operator import INVITATION, Federation, Invitation, Operator
-from fedcap.federation.overview import clients_table, is_finished
 from fedcap.federation.plan import Plan
-from fedcap.federation.setting_up import set_up_operator, set_up_site
+from fedcap.federation.setup import set_up_operator, set_up_site
 from fedcap.federation.site import Site
-from fedcap.federation.site_config import SiteDirectory
 from fedcap.federation.site_process import run_site
+from fedcap.federation.status import clients_table, is_finished
 from fedcap.report.tables import Table
 
 TIMES = 10
@@ -75,7 +75,7 @@ def rehearse(
     names = [site.config.name for site in sites]
     enemies = names[len(names) - hostile :]
     with ExitStack() as stack:
-        server = _start("server", operator.directory, *([] if front.found() else ["--own-nginx"]))
+        server = _start("serve", operator.directory, *([] if find_nginx() else ["--own-nginx"]))
         stack.callback(server.stop, ENDS)
         say("the server is starting")
         children = [server]
@@ -86,7 +86,7 @@ def rehearse(
         finished = _watch(operator, server, time.monotonic() + seconds, say)
         say("stopping every process")
         for child in children:
-            child.process.terminate()  # all at once, and then wait for each
+            child.signal(signal.SIGTERM)  # all at once, and then wait for each
     removed = [entry.name for entry in operator.ledger.entries().values() if entry.state == "removed"]
     return Rehearsal(folder, clients_table(operator), finished, enemies, removed)
 
@@ -96,19 +96,19 @@ def _set_up(
 ) -> tuple[Operator, list[SiteDirectory]]:
     """Make the operator's directory and the sites', and take every site in."""
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is there: remove it, or give another --out")
+        raise InputError(f"{folder} exists and is not empty: remove it, or give another folder")
     link = free_port()
-    federation = Federation(host="127.0.0.1", port=free_port() if front.found() else link, link_port=link)
+    federation = Federation(host="127.0.0.1", port=free_port() if find_nginx() else link, link_port=link)
     operator = Operator(folder / "operator")
     fingerprint = set_up_operator(operator.directory, federation, plan)
-    way = "through nginx" if front.found() else "directly: nginx is not installed"
+    way = "through nginx" if find_nginx() else "directly: nginx is not installed"
     say(f"operator: certificates, plan and invitation; TLS at {federation.address}, {way}")
     invitation = Invitation.read(operator.directory / INVITATION)
     sites = []
     for content in data:
         made = set_up_site(folder / "sites" / str(content["name"]), invitation, content)
         made.site.agree(invitation.plan)
-        asked = Request.read(made.request)
+        asked = JoinRequest.read(made.request)
         assert (made.server, asked.client) == (fingerprint, made.client)
         operator.ledger.approve(operator.ledger.ask(asked.client, asked.name, asked.key).client)
         sites.append(made.site)
@@ -116,27 +116,27 @@ def _set_up(
     return operator, sites
 
 
-def _start(role: str, directory: Path, *flags: str) -> Child:
+def _start(role: str, directory: Path, *flags: str) -> Program:
     command = [sys.executable, "-m", "fedcap", "federate", role, str(directory), *flags]
     if role == "hostile":
         command = [sys.executable, "-m", "fedcap.federation.rehearsal", str(directory)]
-    return Child(command, os.environ, directory / "logs" / "command.log")
+    return Program(command, os.environ, directory / "logs" / "command.log")
 
 
-def _watch(operator: Operator, server: Child, until: float, say: Say) -> bool:
+def _watch(operator: Operator, server: Program, until: float, say: Say) -> bool:
     """Tell what the server says until the last round is done; return whether it came to that."""
     told = 0
     while True:
         done = is_finished(operator)
         if done:
             time.sleep(1)  # for what the server has to say of the last round
-        lines = server.said().split("\n")[:-1]
+        lines = server.output().split("\n")[:-1]
         for line in lines[told:]:
             say(line.partition("  ")[2] or line)
         told = len(lines)
         if done:
             return True
-        if not server.running:
+        if not server.is_running:
             raise RunError(f"the server ended early; see {server.log}")
         if time.monotonic() > until:
             say("out of time")

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from fedcap.errors import InputError
 from fedcap.federation.building import Built
+from fedcap.federation.config import POLICY, SiteDirectory
 from fedcap.federation.messages import WISHES, Answer, Order
-from fedcap.federation.plan import Plan
-from fedcap.federation.policy import Policy
-from fedcap.federation.site_config import POLICY, SiteDirectory
+from fedcap.federation.plan import Plan, SitePolicy
 from fedcap.federation.site_data import SiteData, load_site_data
 from fedcap.federation.site_state import SiteState, StateFolder
 from fedcap.training import Job, ModelError, single_thread
@@ -87,7 +86,7 @@ class Site:
         plan = self.directory.plans().get(order.plan)
         if plan is None:
             raise Refusal(f"this site has not agreed to the plan {order.plan[:12]}")
-        policy = Policy.read(self.directory.directory / POLICY)
+        policy = SitePolicy.read(self.directory.directory / POLICY)
         objection = policy.objection(plan) or policy.objection_to(order)
         if objection is not None:
             raise Refusal(objection)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from fedcap.errors import InputError
-from fedcap.federation.flower.door import opened
-from fedcap.federation.flower.node import Node
-from fedcap.federation.flower.version import require_flower
-from fedcap.federation.identity import KEY, fingerprint, public_key
-from fedcap.federation.lock import held
-from fedcap.federation.messages import Answer, Arrays, Config, Malformed, Order
+from fedcap.federation.config import SiteDirectory, held
+from fedcap.federation.flower.compat import require_flower
+from fedcap.federation.flower.node import Node, listening
+from fedcap.federation.keys import fingerprint, public_key
+from fedcap.federation.messages import Answer, Malformed, Order
 from fedcap.federation.plan import SLACK
 from fedcap.federation.site import Site
-from fedcap.federation.site_config import SiteDirectory
 
 MOST_MODELS = 64
 """How many models an order may have, as far as this process reads it; the policy bounds the bytes."""
@@ -32,8 +29,9 @@ def run_site(
     plans = directory.plans()
     if not plans:
         raise InputError(
-            "this site has agreed to no plan: read it with fedcap federate show-plan"
-            f" {directory.directory}, and agree with --agree"
+            f"this site has agreed to no plan: fedcap federate agree {directory.directory}",
+            code="not-agreed",
+            field="plan",
         )
     with held(directory.directory):
         config, client = directory.config, fingerprint(public_key(directory.directory))
@@ -41,24 +39,17 @@ def run_site(
         for plan in plans.values():
             site.desk(plan)
         bundles = sorted({plan.bundle for plan in plans.values() if plan.bundle is not None})
-        node = Node(
-            directory.directory,
-            config.server,
-            directory.directory / KEY,
-            client,
-            directory.authority,
-            bundles,
-        )
+        node = Node(directory, config.server, client, bundles)
         most = max(MOST_MODELS * 4 * plan.weights for plan in plans.values()) + SLACK
         directory.audit.write("started", client=client, by="site", server=config.server)
-        with opened(directory.directory, lambda arrays, config: respond(site, arrays, config), most):
-            node.keep(say, stop)
+        with listening(directory.directory, lambda message: respond(site, message), most):
+            node.run(say, stop)
         directory.audit.write("stopped", client=client, by="site")
 
 
-def respond(site: Site, arrays: Arrays, config: dict[str, Any]) -> tuple[Arrays, Config]:
+def respond(site: Site, message: bytes) -> bytes:
     """Return a site's answer to a message."""
     try:
-        return site.answer(Order.unpack(arrays, config)).pack()
+        return site.answer(Order.from_bytes(message)).to_bytes()
     except Malformed as error:
-        return Answer("", 0, refused=f"the order is malformed: {error}").pack()
+        return Answer("", 0, refused=f"the order is malformed: {error}").to_bytes()

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedcap.data import Scaling
 from fedcap.errors import InputError
+from fedcap.federation.config import SiteDirectory
 from fedcap.federation.plan import Plan
-from fedcap.federation.site_config import SiteDirectory
 from fedcap.files import write_aside
 from fedcap.runs.checkpoint import About, pack, unpack
 from fedcap.state import Tensors, owned, under

@@ -34,8 +34,7 @@ class NeedsFlower(Command):
 
 def is_operators(directory: Path) -> bool:
     """Return whether a directory is the operator's, not a site's; refuse any other directory."""
-    from fedcap.federation.operator import FEDERATION
-    from fedcap.federation.site_config import SITE
+    from fedcap.federation.config import FEDERATION, SITE
 
     if (directory / FEDERATION).is_file():
         return True

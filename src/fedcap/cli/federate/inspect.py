@@ -42,9 +42,8 @@ def status(
 
 
 def _print_status(directory: Path, operators: bool, as_json: bool) -> None:
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import operator_status, site_status
-    from fedcap.federation.site_config import SiteDirectory
+    from fedcap.federation.config import Operator, SiteDirectory
+    from fedcap.federation.status import operator_status, site_status
 
     facts: dict[str, Any]
     if operators:
@@ -64,8 +63,8 @@ def _print_status(directory: Path, operators: bool, as_json: bool) -> None:
 
 
 def _print_clients(directory: Path, as_json: bool) -> None:
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import clients_table
+    from fedcap.federation.config import Operator
+    from fedcap.federation.status import clients_table
 
     operator = Operator.open(directory)
     table = clients_table(operator)
@@ -98,8 +97,7 @@ def check(directory: EitherDirectory, as_json: AsJson = False) -> None:
     Each problem is printed with what to do.
     """
     from fedcap.federation.checks import check_operator, check_site
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.site_config import SiteDirectory
+    from fedcap.federation.config import Operator, SiteDirectory
 
     operators = is_operators(directory)
     with users_code():
@@ -107,12 +105,12 @@ def check(directory: EitherDirectory, as_json: AsJson = False) -> None:
             found = check_operator(Operator.open(directory))
         else:
             found = check_site(SiteDirectory.open(directory))
-    wrong = [one for one in found if not one.well]
+    wrong = [one for one in found if not one.ok]
     if as_json:
-        print_json({"well": not wrong, "checks": [asdict(one) for one in found]})
+        print_json({"ok": not wrong, "checks": [asdict(one) for one in found]})
     else:
         for one in found:
-            typer.echo(f"  {'ok' if one.well else '✗ '}  {one.what:<11}  {one.said}")
+            typer.echo(f"  {'ok' if one.ok else '✗ '}  {one.what:<11}  {one.message}")
         typer.echo(f"{plural(len(wrong), 'problem')} to solve" if wrong else "no problems")
     if wrong:
         raise typer.Exit(FAILED)

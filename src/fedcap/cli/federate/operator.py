@@ -6,7 +6,6 @@ removes clients or takes them back.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +14,11 @@ import typer
 
 from fedcap.cli.common import AsJson, Overrides, given, print_json, until_stopped, users_code, with_settings
 from fedcap.cli.federate.common import OperatorDirectory, confirmed, printer
-from fedcap.errors import InputError, RunError, plural
+from fedcap.errors import InputError, plural
 
 if TYPE_CHECKING:
-    from fedcap.federation.ledger import Entry, Ledger
-    from fedcap.federation.operator import Operator
+    from fedcap.federation.config import Operator
+    from fedcap.federation.ledger import Ledger, LedgerEntry
     from fedcap.federation.plan import Plan
 
 OF_RUNS = ("dataset", "method", "model", "training", "rounds", "seed", "participation")
@@ -74,9 +73,9 @@ def init(
     All settings are in federation.toml and plan.toml, and can be changed there. A second call keeps both
     files and writes the invitation again.
     """
-    from fedcap.federation.operator import FEDERATION, Federation, Operator
+    from fedcap.federation.config import FEDERATION, Federation, Operator
     from fedcap.federation.plan import PLAN
-    from fedcap.federation.setting_up import refresh, set_up_operator
+    from fedcap.federation.setup import refresh, set_up_operator
 
     place = given(host=host, port=port, root=root)
     plan = given(dataset=dataset, method=method, rounds=rounds, assumed=assumed)
@@ -111,7 +110,7 @@ def init(
 def plan_like(name: str, asked: dict[str, Any]) -> Plan:
     """Return a plan for samples like those of a data set, with the options that suit it."""
     from fedcap.federation.building import propose
-    from fedcap.federation.flower.bundle import digest
+    from fedcap.federation.flower.compat import bundle_digest
     from fedcap.simulation import Experiment
 
     more = {key: value for key, value in asked.items() if key not in OF_RUNS}
@@ -127,7 +126,7 @@ def plan_like(name: str, asked: dict[str, Any]) -> Plan:
         samples.samples.x.shape[1:],
         settings["training"],
         pixels=samples.pixels,
-        bundle=digest(),
+        bundle=bundle_digest(),
         **more,
     )
 
@@ -137,7 +136,7 @@ def _plan_described(
 ) -> Plan:
     """Return a plan for samples that are described by their classes and their shape."""
     from fedcap.federation.building import propose
-    from fedcap.federation.flower.bundle import digest
+    from fedcap.federation.flower.compat import bundle_digest
 
     if classes is None or shape is None:
         raise InputError(
@@ -160,14 +159,14 @@ def _plan_described(
         sizes,
         asked.get("training", {}),
         pixels=pixels,
-        bundle=digest(),
+        bundle=bundle_digest(),
         **more,
     )
 
 
 def _print_federation(operator: Operator, fingerprint: str, as_json: bool) -> None:
     """Print what was set up, and what to do next."""
-    from fedcap.federation.operator import INVITATION
+    from fedcap.federation.config import INVITATION
 
     federation, plan, folder = operator.federation, operator.plan, operator.directory
     invitation = folder / INVITATION
@@ -210,13 +209,13 @@ def approve(
     The site reads its fingerprint to you. A running server admits the site within a few seconds.
     """
     from fedcap.federation.audit import bounded
-    from fedcap.federation.identity import Request
+    from fedcap.federation.config import Operator
+    from fedcap.federation.keys import JoinRequest
     from fedcap.federation.ledger import State
-    from fedcap.federation.operator import Operator
 
     ledger = Operator.open(directory).ledger
     if Path(request).is_file():
-        asked = Request.read(Path(request))
+        asked = JoinRequest.read(Path(request))
         entry = ledger.ask(asked.client, asked.name, asked.key)
     else:
         entry = ledger.find(request)
@@ -263,27 +262,12 @@ def serve(
     It prints a line for each event, with --json as JSON. Ctrl-C or SIGTERM stops it. The same command
     continues, also after a crash: finished rounds are kept.
     """
-    from fedcap.federation import front
-    from fedcap.federation.flower.serving import serve as serve_rounds
-    from fedcap.federation.flower.version import require_flower
-    from fedcap.federation.ledger import OPERATOR
-    from fedcap.federation.lock import held
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import is_finished
+    from fedcap.federation.config import Operator
+    from fedcap.federation.flower.server import run_server
 
-    require_flower()
     operator, say = Operator.open(directory), printer(as_json)
-    with held(directory), until_stopped() as stop:
-        with nullcontext() if own_nginx else front.start(operator) as nginx:
-            say(f"{operator.plan.name}: sites reach this server at {operator.federation.address}")
-
-            def finished() -> bool:
-                if nginx is not None and not nginx.running:
-                    raise RunError(f"nginx stopped, and sites need it to reach the server: see {nginx.log}")
-                return until_finished and is_finished(operator)
-
-            serve_rounds(operator, finished, say, stop)
-            operator.audit.write("stopped", by=OPERATOR)
+    with until_stopped() as stop:
+        run_server(operator, say, stop, own_nginx, until_finished)
         say("stopped" if stop.is_set() else "finished")
 
 
@@ -313,14 +297,14 @@ def readmit(
 
 def _find(directory: Path, client: str) -> tuple[Ledger, str, int]:
     """Return the operator's ledger, the client's fingerprint, and the number of rounds so far."""
-    from fedcap.federation.operator import Operator
-    from fedcap.federation.overview import records
+    from fedcap.federation.config import Operator
+    from fedcap.federation.status import records
 
     operator = Operator.open(directory)
     return operator.ledger, operator.ledger.find(client).client, len(records(operator))
 
 
-def _print_entry(entry: Entry, what: str, as_json: bool) -> None:
+def _print_entry(entry: LedgerEntry, what: str, as_json: bool) -> None:
     if as_json:
         print_json({"client": entry.client, "name": entry.name, **asdict(entry.changes[-1])})
     else:

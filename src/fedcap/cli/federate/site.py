@@ -39,9 +39,8 @@ def join(
     It makes a key that never leaves the site, the site's configuration, and a request for the operator.
     """
     from fedcap import data
-    from fedcap.federation.operator import Invitation
-    from fedcap.federation.setting_up import set_up_site
-    from fedcap.federation.site_config import POLICY, SITE
+    from fedcap.federation.config import POLICY, SITE, Invitation
+    from fedcap.federation.setup import set_up_site
 
     invited = Invitation.read(invitation)
     content: dict[str, Any] = {"name": name, "dataset": data.table(dataset), **given(client=client)}
@@ -83,9 +82,8 @@ def agree(
 
     The site takes part only in plans that it has agreed to, and that its policy.toml allows.
     """
-    from fedcap.federation.operator import INVITATION, Invitation
-    from fedcap.federation.policy import Policy
-    from fedcap.federation.site_config import AUTHORITY, POLICY, SiteDirectory
+    from fedcap.federation.config import AUTHORITY, INVITATION, POLICY, Invitation, SiteDirectory
+    from fedcap.federation.plan import SitePolicy
     from fedcap.files import write_aside
 
     site = SiteDirectory.open(directory)
@@ -100,7 +98,7 @@ def agree(
             )
         write_aside(directory / INVITATION, invited.text())
     plan = invited.plan
-    objection = Policy.read(directory / POLICY).objection(plan)
+    objection = SitePolicy.read(directory / POLICY).objection(plan)
     agreed = plan.digest in site.plans()
     if not as_json:
         typer.echo(f"{plan.text()}\ndigest  {plan.digest}")
@@ -130,7 +128,7 @@ def site(directory: SiteFolder, as_json: AsJson = False) -> None:
     The site waits until the server can be reached. It prints a line for each event, with --json as JSON.
     Ctrl-C or SIGTERM stops it.
     """
-    from fedcap.federation.site_config import SiteDirectory
+    from fedcap.federation.config import SiteDirectory
     from fedcap.federation.site_process import run_site
 
     opened, say = SiteDirectory.open(directory), printer(as_json)
@@ -150,8 +148,7 @@ def customise(
     The site must be running. It trains once, from the global model. The plan limits the number of such
     models: each reveals something about the sites that are most similar.
     """
-    from fedcap.federation.lock import is_held
-    from fedcap.federation.site_config import SiteDirectory
+    from fedcap.federation.config import SiteDirectory, is_held
 
     opened = SiteDirectory.open(directory)
     if not is_held(directory):

@@ -1,5 +1,4 @@
-"""The federation on Flower: its processes, what travels between them, and what keeps strangers out.
+"""The federation on Flower: its processes, its messages, and what keeps strangers out.
 
-Nothing outside this folder imports flwr. Some of flwr's names that it uses come without a promise, so
-`version` refuses any other release than the one that this was written for.
+Only this folder imports flwr, and only `compat` uses names of flwr that are not documented.
 """

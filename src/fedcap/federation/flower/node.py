@@ -1,105 +1,202 @@
-"""A site's SuperNode, kept running: when it ends it is started again, and the site is told why it waits.
+"""A site at work: its own process, which holds data and model, and Flower's SuperNode, which is kept running.
 
-After a crash the SuperLink turns a node away for up to a minute, with the same words as for a key that it
-does not know. Nothing is wrong then, and nothing is to be done but to wait.
+Flower starts a process for every message. That process stays small: it passes the message to the site's
+process through a unix socket in the site's directory, which only the owner can open, and takes the answer
+back. The SuperNode is started again whenever it ends. After a crash the SuperLink rejects a node for up to a
+minute, with the same words as a node whose key it does not know; the site then only has to wait.
 """
 
 from __future__ import annotations
 
+import os
+import queue
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
-from fedcap.federation.flower.guard import AUTHORITY, BUNDLES, CLIENT, SITE, write_programs
-from fedcap.federation.flower.processes import Child, Tail, environment, free_port, program
+from fedcap.federation.config import SiteDirectory
+from fedcap.federation.flower.process import Program, Tail, environment, free_port, program, supervise
+from fedcap.federation.keys import KEY
+from fedcap.federation.messages import Malformed
 
+SOCKET = "socket"
+"""The name of the socket in a site's directory."""
 PAUSE = 5.0
-"""Seconds between two attempts."""
-LOOK = 0.3
-NEWS = {
+"""Seconds between two starts of a SuperNode."""
+BUNDLES = "FEDCAP_BUNDLES"
+"""The variable with the digests of the bundles that the site has agreed to, separated by commas."""
+SITE, CLIENT, AUTHORITY = "FEDCAP_SITE", "FEDCAP_CLIENT", "FEDCAP_AUTHORITY"
+"""The variables with the site's directory, the fingerprint of its key, and the file of the authority."""
+MEANINGS = {
     "SuperNode ID": "connected to {server}",
-    "retrying in": "no answer from {server}: is the server up, and is the address right? Trying again",
     "Connection successful": "the server at {server} answers again",
-}
-"""What a SuperNode says while it runs, and what it means."""
-REASONS = {
-    "[code: 2004]": "the server turned this site away: either its key is not approved yet (fingerprint"
-    " {client}), or the site was cut off less than a minute ago and the server still takes it for connected",
+    "retrying in": "no answer from {server}: is the server up, and is the address right? Trying again",
+    "[code: 2004]": "the server rejected this site: either its key is not approved yet (fingerprint"
+    " {client}), or the site was cut off less than a minute ago and the server still lists it as connected",
     "certificate verify failed": "the server's certificate is not by the authority in {authority}, or not for"
     " this name: {server}",
     "SSL/TLS": "no TLS with {server}: is this the address of the federation's server?",
     "401 Unauthorized": "the server does not accept this site's signature: set this machine's clock",
-    "for url 'https": "{server} is no federation's server",
+    "404 Not Found": "{server} is not a federation's server",
 }
-"""What is found in a SuperNode's last words, and what it means."""
+"""Words of a SuperNode's log, and their meaning; the first match counts."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """What a SuperNode needs to know."""
+    """What a SuperNode needs."""
 
-    directory: Path
+    site: SiteDirectory
     server: str
     """host:port"""
-    key: Path
     client: str
-    """The fingerprint of the key."""
-    authority: Path
+    """The fingerprint of the site's key."""
     bundles: Sequence[str]
     """The SHA-256 of each bundle that the site has agreed to."""
 
     @property
     def log(self) -> Path:
-        """What the SuperNode says."""
-        return self.directory / "logs" / "supernode.log"
+        """The SuperNode's log."""
+        return self.site.logs / "supernode.log"
 
-    def start(self) -> Child:
+    def start(self) -> Program:
         """Start the SuperNode."""
-        home = self.directory.absolute() / "flower"
+        home = self.site.directory.absolute() / "flower"
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         env = environment(home) | {
             "PATH": str(write_programs(home / "bin")),
             BUNDLES: ",".join(self.bundles),
-            SITE: str(self.directory.absolute()),
+            SITE: str(self.site.directory.absolute()),
             CLIENT: self.client,
-            AUTHORITY: str(self.authority.absolute()),
+            AUTHORITY: str(self.site.authority.absolute()),
         }
-        tls = ["--root-certificates", self.authority, "--auth-supernode-private-key", self.key]
-        place = ["--superlink", self.server, "--host", "127.0.0.1", "--port", free_port()]
-        command = [program("flower-supernode"), *map(str, [*tls, *place])]
-        return Child(command, env, self.log)
+        tls = ["--root-certificates", self.site.authority]
+        tls += ["--auth-supernode-private-key", self.site.directory / KEY]
+        address = ["--superlink", self.server, "--host", "127.0.0.1", "--port", free_port()]
+        return Program([program("flower-supernode"), *map(str, [*tls, *address])], env, self.log)
 
-    def means(self, said: str, known: Mapping[str, str]) -> str | None:
-        """Return what a SuperNode's words mean, if we know."""
-        for words, meaning in known.items():
-            if words in said:
-                return meaning.format(client=self.client, authority=self.authority, server=self.server)
+    def explain(self, line: str) -> str | None:
+        """Return the meaning of a line of a SuperNode's log, if it has one for the site's people."""
+        for words, meaning in MEANINGS.items():
+            if words in line:
+                return meaning.format(client=self.client, authority=self.site.authority, server=self.server)
         return None
 
-    def keep(self, say: Callable[[str], None], stop: threading.Event) -> None:
-        """Keep a SuperNode running until `stop` is set, and say whenever something changes.
+    def run(self, say: Callable[[str], None], stop: threading.Event) -> None:
+        """Keep a SuperNode running until `stop` is set, and report its state whenever it changes."""
+        log, last = Tail(self.log), ""
 
-        Call it from the main thread: the SuperNode ends with the thread that started it.
-        """
-        told = None
+        def report(_: Program) -> bool:
+            nonlocal last
+            for meaning in filter(None, map(self.explain, log.read())):
+                if meaning != last:
+                    say(meaning)
+                last = meaning
+            return False
 
-        def tell(line: str | None) -> None:
-            nonlocal told
-            if line not in (None, told):
-                say(str(line))
-                told = line
+        def ended(node: Program) -> None:
+            nonlocal last
+            report(node)
+            if last in (MEANINGS["SuperNode ID"].format(server=self.server), ""):
+                last = f"Flower's SuperNode ended and is started again; see {self.log}"
+                say(last)
 
-        while not stop.is_set():
-            log = Tail(self.log)
-            with self.start() as child:
-                while child.running and not stop.wait(LOOK):
-                    for line in log.read():
-                        tell(self.means(line, NEWS))
-                said = child.said()
-            if not stop.is_set():
-                tell(
-                    self.means(said, REASONS)
-                    or f"Flower's SuperNode ended, and is started again; see {self.log}"
-                )
-                stop.wait(PAUSE)
+        supervise(self.start, report, ended, stop, PAUSE)
+
+
+def write_programs(folder: Path) -> Path:
+    """Write the two programs that a SuperNode may start, and return their folder: the node's whole path.
+
+    The bundle of a run is code that goes first on the path of the process that answers a message. So our own
+    flwr-clientapp takes the place of Flower's: it compares the bundle with the list of the site.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, command in {
+        "flower-superexec": f'"{program("flower-superexec")}"',
+        "flwr-clientapp": f'"{sys.executable}" -m fedcap.federation.flower.apps',
+    }.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
+
+
+# --- The socket of the site's process
+
+
+@contextmanager
+def listening(directory: Path, respond: Callable[[bytes], bytes], limit: int) -> Iterator[None]:
+    """Answer messages of up to `limit` bytes at the site's socket, until the block ends.
+
+    Messages are answered one after the other. A peer that is slow to send holds up no other. `respond` must
+    not raise.
+    """
+    turn, stopping = threading.Lock(), threading.Event()
+
+    def accept(listener: Listener) -> None:
+        with suppress(OSError):  # the listener was closed
+            while True:
+                connection = listener.accept()
+                if stopping.is_set():
+                    return
+                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    def answer(connection: Connection) -> None:
+        with connection, suppress(OSError, EOFError):
+            message = connection.recv_bytes(limit)
+            with turn:
+                connection.send_bytes(respond(message))
+
+    with _short_path(directory) as path:
+        Path(path).unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            listener = Listener(path, "AF_UNIX", backlog=16)
+        finally:
+            os.umask(before)
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            with suppress(OSError):
+                Client(path, "AF_UNIX").close()  # ends the accepting thread
+            listener.close()
+            Path(path).unlink(missing_ok=True)
+
+
+def ask(directory: Path, message: bytes, seconds: float) -> bytes:
+    """Pass a message to the site's process and return its answer; raise `Malformed` if there is none."""
+    answers: queue.Queue[bytes | Exception] = queue.Queue()
+
+    def converse() -> None:  # in a thread, as sending has no time limit
+        try:
+            with _short_path(directory) as path, Client(path, "AF_UNIX") as connection:
+                connection.send_bytes(message)
+                answers.put(connection.recv_bytes())
+        except (OSError, EOFError) as error:
+            answers.put(error)
+
+    threading.Thread(target=converse, daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise Malformed("the site did not answer in time") from None
+    if isinstance(answer, FileNotFoundError | ConnectionRefusedError):
+        raise Malformed("the site's process is not running")
+    if isinstance(answer, Exception):
+        raise Malformed(f"the site's process ended ({type(answer).__name__})")
+    return answer
+
+
+@contextmanager
+def _short_path(directory: Path) -> Iterator[str]:
+    """Yield a short path of the socket: a socket's may have 107 characters."""
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{SOCKET}"
+    finally:
+        os.close(folder)

@@ -1,47 +1,119 @@
-"""Orders and answers over Flower's Grid.
+"""Orders and answers over Flower's Grid, each as one blob of bytes that `messages.encode` made.
 
-Whom a reply is from, Flower leaves to the reply's own word. Here every message that goes out has an id that
-holds its random nonce, each id is fetched on its own, and the client is the one that this id was sent to. One
-thread per client sends and waits, so that nobody's delay is another's.
+A reply names its sender itself, and Flower does not check this name. So every message that goes out has an id
+that depends on its random nonce, each id is fetched separately, and the client is the one to which this id
+was sent. Each order carries the operator's seal: a signature of the blob with the key of the server's
+certificate, because Flower lets any registered node leave a message for another in the server's name. One
+thread per client sends and waits, so a slow client delays no other.
 """
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedcap.errors import InputError
-from fedcap.federation.flower.pulling import TooLate, TooMuch, pull
-from fedcap.federation.flower.records import from_records, to_records
-from fedcap.federation.identity import fingerprint
-from fedcap.federation.messages import Answer, Arrays, Config, Malformed, Order
+from fedcap.federation.audit import bounded
+from fedcap.federation.flower.compat import TooLarge, TooLate, is_connection_error, pull
+from fedcap.federation.keys import fingerprint
+from fedcap.federation.messages import Answer, Malformed, Order
 from fedcap.federation.transport import Failure, Reply
 
 if TYPE_CHECKING:
-    from flwr.app import Message
+    from flwr.app import Message, RecordDict
     from flwr.serverapp import Grid
 
 PAUSE = 0.3
 """Seconds between two looks for a reply; with more than ten clients, more, to spare the SuperLink."""
-AT_ONCE = 4
-"""How many orders are packed and sent at the same time: each takes the memory of its models."""
-LONGEST = 300
-"""Characters of a client's error that are told."""
-Sign = Callable[[Arrays, Config, str], Config]
+SENDERS = 4
+"""How many orders are encoded and sent at the same time: each takes the memory of its models."""
+MAX_ERROR_TEXT = 300
+MESSAGE, SEAL = "message", "seal"
+"""The records of a message, and the name of its blob."""
+
+
+# --- Flower's records
+
+
+def to_records(blob: bytes, seal: Mapping[str, str] | None = None) -> RecordDict:
+    """Return Flower's records of a message; an order has a seal."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    array = Array(dtype="uint8", shape=(len(blob),), stype="fedcap", data=blob)
+    return RecordDict({MESSAGE: ArrayRecord({MESSAGE: array}), SEAL: ConfigRecord(dict(seal or {}))})
+
+
+def from_records(content: Any) -> tuple[bytes, Mapping[str, Any]]:
+    """Return the blob and the seal of a message; raise `Malformed` for any other records."""
+    from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+    if not isinstance(content, RecordDict) or set(content) != {MESSAGE, SEAL}:
+        raise Malformed("the message has other records than it should")
+    record, seal = content[MESSAGE], content[SEAL]
+    if not isinstance(record, ArrayRecord) or not isinstance(seal, ConfigRecord) or set(record) != {MESSAGE}:
+        raise Malformed("the message's records are of the wrong kind")
+    return bytes(record[MESSAGE].data), dict(seal)
+
+
+# --- The operator's seal
+
+
+class Seal:
+    """Signs orders with the server's key, each for one client."""
+
+    def __init__(self, key: Path, certificate: Path) -> None:
+        self._key: Any = load_pem_private_key(key.read_bytes(), None)
+        self._certificate = certificate.read_text()
+
+    def __call__(self, blob: bytes, client: str) -> dict[str, str]:
+        """Return the seal of an order for a client."""
+        signature = self._key.sign(_signed(blob, client), ec.ECDSA(SHA384()))
+        return {"certificate": self._certificate, "signature": signature.hex()}
+
+
+def check_seal(blob: bytes, seal: Mapping[str, Any], client: str, authority: bytes) -> None:
+    """Raise `Malformed` unless the operator sealed this order for this client.
+
+    The certificate must be issued by the authority that the site trusts, and be valid now.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(str(seal["certificate"]).encode())
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+        if not certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc:
+            raise ValueError
+        public: Any = certificate.public_key()
+        public.verify(bytes.fromhex(seal["signature"]), _signed(blob, client), ec.ECDSA(SHA384()))
+    except Exception:  # a forged order can be wrong in many ways
+        raise Malformed("the order does not bear the operator's seal for this site") from None
+
+
+def _signed(blob: bytes, client: str) -> bytes:
+    return client.encode() + b"\0" + hashlib.sha256(blob).digest()
+
+
+# --- The transport
 
 
 class FlowerTransport:
-    """Carries orders to SuperNodes; `sign` seals each of them for the client that it is for."""
+    """Carries orders to SuperNodes; `seal` signs each of them for its client."""
 
-    def __init__(self, grid: Grid, most_bytes: int, sign: Sign) -> None:
-        self.grid, self.most_bytes, self.sign = grid, most_bytes, sign
-        self._sending = threading.Semaphore(AT_ONCE)
+    def __init__(self, grid: Grid, most_bytes: int, seal: Callable[[bytes, str], Mapping[str, str]]) -> None:
+        self.grid, self.most_bytes, self.seal = grid, most_bytes, seal
+        self._sending = threading.Semaphore(SENDERS)
 
     def nodes(self) -> Mapping[str, str]:
-        """Return the clients that are online now, and the id of each one's node as text."""
+        """Return the clients that are connected now, and the id of each one's node as text."""
         found = {}
         for node in self.grid.get_nodes():
             if node.status == "online":
@@ -52,7 +124,7 @@ class FlowerTransport:
         return found
 
     def exchange(self, orders: Mapping[str, Order], seconds: float) -> Mapping[str, Reply]:
-        """Send each client its order, and return what came back within so many seconds."""
+        """Send each client its order, and return the replies that came within `seconds`."""
         until = time.monotonic() + seconds
         replies: queue.Queue[tuple[str, Reply]] = queue.Queue()
         addresses = self.nodes()
@@ -87,13 +159,13 @@ class FlowerTransport:
                     with self._sending:
                         sent = self._send(client, address, order, left)
                 if (reply := pull(self.grid, sent, self.most_bytes, until)) is not None:
-                    return read(reply)
-            except TooMuch:
+                    return read_reply(reply)
+            except TooLarge:
                 return Failure(f"its reply has more than {self.most_bytes:,} bytes")
             except TooLate:
                 return None
             except Exception as error:
-                if sent is not None and not is_trouble_of_the_link(error):
+                if sent is not None and not is_connection_error(error):
                     return Failure(f"its reply cannot be read ({type(error).__name__})")
             time.sleep(pause)
         return None
@@ -101,26 +173,18 @@ class FlowerTransport:
     def _send(self, client: str, address: str, order: Order, left: float) -> str:
         from flwr.app import Message, MessageType
 
-        arrays, config = order.pack()
-        content = to_records(arrays, self.sign(arrays, config, client))
+        blob = order.to_bytes()
+        content = to_records(blob, self.seal(blob, client))
         message = Message(content, int(address), MessageType.TRAIN, ttl=left, group_id=str(order.round))
         (sent,) = self.grid.push_messages([message])
         return sent
 
 
-def read(reply: Message) -> Reply:
-    """Return what a reply says."""
+def read_reply(reply: Message) -> Reply:
+    """Return the answer of a reply, or why there is none."""
     if reply.has_error():
-        said = "".join(c if c.isprintable() else " " for c in str(reply.error.reason)[:LONGEST])
-        return Failure(f"error {reply.error.code}: {said}")
+        return Failure(f"error {reply.error.code}: {bounded(str(reply.error.reason), MAX_ERROR_TEXT)}")
     try:
-        return Answer.unpack(*from_records(reply.content))
+        return Answer.from_bytes(from_records(reply.content)[0])
     except Malformed as error:
         return Failure(str(error))
-
-
-def is_trouble_of_the_link(error: Exception) -> bool:
-    """Return whether an error is about reaching the SuperLink, not about what a client sent."""
-    import httpx
-
-    return isinstance(error, httpx.HTTPError)

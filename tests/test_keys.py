@@ -18,25 +18,25 @@ from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from fedcap.errors import InputError
-from fedcap.federation import certificates, identity
+from fedcap.federation import keys
 
 
 def test_a_key_is_made_once_for_its_owners_eyes_alone(tmp_path: Path) -> None:
-    first = identity.make_key(tmp_path)
+    first = keys.make_key(tmp_path)
     content = (tmp_path / "key").read_bytes()
-    assert identity.make_key(tmp_path) == first
+    assert keys.make_key(tmp_path) == first
     assert (tmp_path / "key").read_bytes() == content
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
     key = form.load_ssh_private_key(content, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     assert key.curve.name == "secp384r1"
-    assert (tmp_path / "key.pub").read_text().strip() == identity.public_key(tmp_path)
+    assert (tmp_path / "key.pub").read_text().strip() == keys.public_key(tmp_path)
 
 
 def test_a_fingerprint_is_the_first_100_bits_of_the_keys_sha256_in_letters_that_are_not_confused(
     tmp_path: Path,
 ) -> None:
-    found = identity.make_key(tmp_path)
+    found = keys.make_key(tmp_path)
     assert re.fullmatch(r"([0-9a-hjkmnp-tv-z]{4}-){4}[0-9a-hjkmnp-tv-z]{4}", found)
     key = form.load_ssh_public_key((tmp_path / "key.pub").read_bytes())
     bits = "".join(
@@ -51,22 +51,22 @@ def test_a_fingerprint_is_the_first_100_bits_of_the_keys_sha256_in_letters_that_
 
 
 def test_a_key_has_one_fingerprint_in_whatever_format_it_comes(tmp_path: Path) -> None:
-    found = identity.make_key(tmp_path)
+    found = keys.make_key(tmp_path)
     line = (tmp_path / "key.pub").read_bytes()
     pem = form.load_ssh_public_key(line).public_bytes(
         form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
     )
-    assert {identity.fingerprint(key) for key in (line, line.decode(), line + b" a comment", pem)} == {found}
+    assert {keys.fingerprint(key) for key in (line, line.decode(), line + b" a comment", pem)} == {found}
     for nonsense in (b"", b"-----BEGIN PUBLIC KEY-----", b"\xff\xfe", "ssh-rsa AAAA"):
-        with pytest.raises(InputError, match="no public key"):
-            identity.fingerprint(nonsense)
+        with pytest.raises(InputError, match="not a public key"):
+            keys.fingerprint(nonsense)
 
 
 def test_a_request_reads_back_and_has_nothing_secret(tmp_path: Path) -> None:
-    found = identity.make_key(tmp_path)
-    identity.Request("oslo", identity.public_key(tmp_path)).write(tmp_path / "oslo.toml")
+    found = keys.make_key(tmp_path)
+    keys.JoinRequest("oslo", keys.public_key(tmp_path)).write(tmp_path / "oslo.toml")
     text = (tmp_path / "oslo.toml").read_text()
-    request = identity.Request.read(tmp_path / "oslo.toml")
+    request = keys.JoinRequest.read(tmp_path / "oslo.toml")
     assert (request.name, request.client) == ("oslo", found)
     assert found in text
     assert "PRIVATE" not in text
@@ -74,9 +74,9 @@ def test_a_request_reads_back_and_has_nothing_secret(tmp_path: Path) -> None:
 
 
 def test_what_is_no_request_is_told_in_a_line(tmp_path: Path) -> None:
-    identity.make_key(tmp_path)
+    keys.make_key(tmp_path)
     path = tmp_path / "oslo.toml"
-    identity.Request("oslo", identity.public_key(tmp_path)).write(path)
+    keys.JoinRequest("oslo", keys.public_key(tmp_path)).write(path)
     text = path.read_text()
     other = ed25519.Ed25519PrivateKey.generate().public_key()
     line = other.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode()
@@ -84,26 +84,26 @@ def test_what_is_no_request_is_told_in_a_line(tmp_path: Path) -> None:
         ("", "no name and key"),
         ("\x00", "is not valid TOML"),
         ("x" * 20_000, "more than 16,000 bytes"),
-        (text.replace('"oslo"', '"../oslo"'), "no name for a site"),
-        (text.replace('"oslo"', '"os\\nlo"'), "no name for a site"),
+        (text.replace('"oslo"', '"../oslo"'), "not a site.s name"),
+        (text.replace('"oslo"', '"os\\nlo"'), "not a site.s name"),
         (text.replace('"oslo"', "7"), "no name and key"),
         (re.sub(r'fingerprint = "....', 'fingerprint = "0000', text), "was changed"),
-        (re.sub(r"AAAAE2.{10}", "", text), "no public key"),
+        (re.sub(r"AAAAE2.{10}", "", text), "not a public key"),
         (f'name = "oslo"\nkey = "{line}"\n', "not of the kind"),
     ):
         path.write_text(wrong)
         with pytest.raises(InputError, match=said) as error:
-            identity.Request.read(path)
+            keys.JoinRequest.read(path)
         assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="cannot read"):
-        identity.Request.read(tmp_path)
+        keys.JoinRequest.read(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
-    certificates.make_authority(folder, "trial")
-    certificates.make_certificate(folder, ["fl.example.org", "localhost", "127.0.0.1"])
+    keys.make_authority(folder, "trial")
+    keys.make_certificate(folder, ["fl.example.org", "localhost", "127.0.0.1"])
     return folder
 
 
@@ -139,7 +139,7 @@ def test_the_servers_certificate_is_refused_for_another_name_or_authority(
 ) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(authority, authority / "ca.crt", "evil.example.org")
-    certificates.make_authority(tmp_path, "trial")
+    keys.make_authority(tmp_path, "trial")
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(authority, tmp_path / "ca.crt", "localhost")
 
@@ -150,14 +150,14 @@ def test_private_keys_of_the_server_are_for_their_owner_alone(authority: Path) -
 
 
 def test_a_renewed_certificate_keeps_the_authority_and_its_fingerprint(tmp_path: Path) -> None:
-    before = certificates.make_authority(tmp_path, "trial")
-    certificates.make_certificate(tmp_path, ["old.example.org"])
-    assert certificates.problems(tmp_path, ["old.example.org"]) == []
-    (said,) = certificates.problems(tmp_path, ["new.example.org"])
+    before = keys.make_authority(tmp_path, "trial")
+    keys.make_certificate(tmp_path, ["old.example.org"])
+    assert keys.certificate_problems(tmp_path, ["old.example.org"]) == []
+    (said,) = keys.certificate_problems(tmp_path, ["new.example.org"])
     assert "not for new.example.org" in said
-    assert certificates.make_authority(tmp_path, "trial") == before
-    certificates.make_certificate(tmp_path, ["new.example.org"])
-    assert certificates.problems(tmp_path, ["new.example.org"]) == []
+    assert keys.make_authority(tmp_path, "trial") == before
+    keys.make_certificate(tmp_path, ["new.example.org"])
+    assert keys.certificate_problems(tmp_path, ["new.example.org"]) == []
     shake_hands(tmp_path, tmp_path / "ca.crt", "new.example.org")
 
 
@@ -166,14 +166,14 @@ def test_dates_and_another_authority_are_told(
 ) -> None:
     for name in ("server.crt", "server.key"):
         (tmp_path / name).write_bytes((authority / name).read_bytes())
-    certificates.make_authority(tmp_path, "trial")
-    assert any("was not made with ca.crt" in said for said in certificates.problems(tmp_path, []))
-    monkeypatch.setattr(certificates, "SERVER_DAYS", 0.01)
-    certificates.make_certificate(tmp_path, ["localhost"])
-    (said,) = certificates.problems(tmp_path, ["localhost"])
-    assert re.search(r"server.crt ended on \d{4}-\d\d-\d\d: fedcap federate init --renew", said)
+    keys.make_authority(tmp_path, "trial")
+    assert any("was not made with ca.crt" in said for said in keys.certificate_problems(tmp_path, []))
+    monkeypatch.setattr(keys, "SERVER_DAYS", 0.01)
+    keys.make_certificate(tmp_path, ["localhost"])
+    (said,) = keys.certificate_problems(tmp_path, ["localhost"])
+    assert re.search(r"server.crt ended on \d{4}-\d\d-\d\d: renew it", said)
 
 
 def test_a_host_that_is_no_name_is_told(authority: Path) -> None:
-    with pytest.raises(InputError, match="no name or address"):
-        certificates.make_certificate(authority, ["bücher.example"])
+    with pytest.raises(InputError, match="not a name or address"):
+        keys.make_certificate(authority, ["bücher.example"])
