@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import report
 from fedcap import Experiment
-from fedcap.cli.stories import story_for
+from fedcap.cli.report import story_for
 from fedcap.files import write_aside
 from fedcap.report.page import page
 from fedcap.report.story import packed

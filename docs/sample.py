@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import fedcap
-from fedcap.cli.stories import story_for
+from fedcap.cli.report import story_for
 from fedcap.report.page import page
 from fedcap.report.story import packed
 

@@ -103,7 +103,7 @@ def test_without_ray_one_line_says_what_to_install(
     for ask in (lambda: make_engine("ray"), lambda: make_crew(engine="ray")):
         with pytest.raises(InputError, match=r"pip install 'fedcap\[ray\]'"):
             ask()
-    code, _, error = call(capsys, "run", "--engine", "ray", "--out", tmp_path / "run")
+    code, _, error = call(capsys, "run", "--ray", "--out", tmp_path / "run")
     assert code == 2
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
@@ -119,7 +119,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once(address: str, why: str) -> 
 
 
 def test_an_address_is_for_ray_alone() -> None:
-    with pytest.raises(InputError, match="--engine ray"):
+    with pytest.raises(InputError, match="is a Ray cluster's"):
         make_crew(address="127.0.0.1:6379")
     with pytest.raises(InputError, match="'local' or 'ray'"):
         make_crew(engine="dask")  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ from fedcap.training import make_crew, single_thread
 
 
 def test_a_majority_must_be_honest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, err = call(capsys, "federate", "rehearse", "--hostile", "3", "--out", tmp_path / "r")
+    code, out, err = call(capsys, "federate", "rehearse", "--malicious", "3", "--out", tmp_path / "r")
     assert (code, out) == (2, "")
     assert err == "fedcap: 3 of 5 hostile: a majority must be honest\n"
 

@@ -308,7 +308,7 @@ def test_resume_takes_nothing_that_would_make_it_another_run(
     code, _, err = call(capsys, "run", "--resume", short, *flags)
     assert code == 2
     assert err.startswith(
-        "fedcap: --resume continues a run as it was: only --workers, --engine, --address, --rounds (more"
+        "fedcap: --resume continues a run with its settings: it takes only --rounds, --dataset, --workers,"
     )
     assert err.count("\n") == 1
 

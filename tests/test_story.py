@@ -13,7 +13,7 @@ from run_tools import SMALL
 from story_tools import decoded, reason, record, write
 
 import fedcap
-from fedcap.cli.stories import story_for
+from fedcap.cli.report import story_for
 from fedcap.errors import InputError
 from fedcap.report.story import Check, Said, Story, packed, story_of, unpacked
 from fedcap.report.story.mixing_map import order_by_likeness

@@ -21,7 +21,7 @@ from helpers import Killer, call
 from run_tools import SMALL
 
 import fedcap
-from fedcap.cli.stories import story_for
+from fedcap.cli.report import story_for
 from fedcap.federation.config import Federation
 from fedcap.report import watch as watching
 from fedcap.report.story import Story
@@ -241,7 +241,7 @@ def test_a_port_that_is_taken_is_told_in_a_line(
     served: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = urlsplit(served.address).port
-    code, _, err = call(capsys, "watch", tmp_path, "--port", port)
+    code, _, err = call(capsys, "report", tmp_path, "--live", "--port", port)
     assert code == 2
     assert err == f"fedcap: cannot listen on port {port}: Address already in use; give another --port\n"
 
@@ -250,22 +250,15 @@ def test_what_does_not_go_with_what_is_there_is_told_and_not_awaited(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fedcap.Experiment(**SMALL).run(out=tmp_path / "run")
-    code, _, err = call(capsys, "watch", tmp_path / "run", "--local", tmp_path / "run")
+    code, _, err = call(capsys, "report", tmp_path / "run", "--live", "--local", tmp_path / "run")
     assert code == 2
     assert "is no run of clients alone" in err
     with Watch(tmp_path / "run", tell=lambda path: story_for(path, path)) as watch:
         assert "is no run of clients alone" in str(story(watch)["sentence"])
 
 
-def test_a_file_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    code, _, err = call(capsys, "watch", tmp_path / "file")
-    assert code == 2
-    assert "is a file: give the directory" in err
-
-
 def test_the_command_says_where_the_page_is_and_ends_with_a_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedcap", "watch", str(tmp_path / "later")]
+    command = [sys.executable, "-m", "fedcap", "report", str(tmp_path / "later"), "--live"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -277,6 +270,6 @@ def test_the_command_says_where_the_page_is_and_ends_with_a_line(tmp_path: Path)
         connection.close()
         process.send_signal(signal.SIGINT)
         rest, errors = process.communicate(timeout=20)
-    assert line == f"{tmp_path / 'later'}, which does not exist yet: {address} (Ctrl-C ends)\n"
-    assert rest == "the page is closed; what it showed goes on\n"
+    assert line == f"{tmp_path / 'later'}, which does not exist yet: {address} (Ctrl-C stops)\n"
+    assert rest == "the page is closed; the run continues\n"
     assert (process.returncode, errors) == (0, "")

@@ -63,11 +63,13 @@ def invalid(error: Any, message: str = "") -> InputError:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean …? (known: …)" for a word that is not among the known ones."""
+    """Return "did you mean …? (known: …)" for a word that is not among the known ones, or "choose …"."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
-    return f"{hint}(known: {', '.join(known) or 'none'})"
+    if not close:
+        *first, last = known or ["none"]
+        return f"choose {', '.join(first)} or {last}" if first else f"there is only {last}"
+    return f"did you mean {' or '.join(map(repr, close))}? (known: {', '.join(known)})"
 
 
 def plural(count: int, noun: str) -> str:

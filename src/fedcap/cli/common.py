@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -123,7 +124,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; `--ray` takes the next one only if it is an address."""
         if any(param.name == "ray" for param in self.params):
-            for place, (word, after) in enumerate(zip(args, [*args[1:], ""], strict=True)):
+            for place, (word, after) in enumerate(pairwise([*args, ""])):
                 if word == "--ray" and after != "auto" and (":" not in after or after.startswith("-")):
                     args = [*args[:place], f"--ray={HERE}", *args[place + 1 :]]
         return super().parse_args(ctx, args)
@@ -279,26 +280,26 @@ def until_stopped() -> Iterator[threading.Event]:
 # Errors
 
 HINTS = {
-    "busy": "--out names another directory",
+    "busy": "--out DIR",
     "changed-config": "fedcap run {field}",
-    "changed-data": "--dataset PATH says where the data is now",
+    "changed-data": "--dataset PATH",
     "corrupt-dataset": "fedcap data get {field}",
     "damaged-result": "fedcap run --resume {field}",
     "damaged-run": "fedcap run {field}",
     "changed-code": "fedcap run {field}",
     "other-version": "fedcap run {field}",
     "federation-run": "fedcap federate serve {field}",
-    "longer-run": "--out names another directory",
-    "missing-dataset": "fedcap data get {field} downloads it",
+    "longer-run": "--out DIR",
+    "missing-dataset": "fedcap data get {field}",
     "missing-label": "--set dataset.label=NAME",
     "missing-path:csv": "--dataset FILE.csv",
     "missing-path:npz": "--dataset FILE.npz",
     "missing-path:folder": "--dataset FOLDER",
     "moved-data": "--dataset PATH",
     "nameless-attack": "--attack NAME",
-    "not-a-run": "--out names another directory",
+    "not-a-run": "--out DIR",
     "not-exportable": "-o FILE.safetensors",
-    "other-run": "--out names another directory; fedcap run --resume {field} continues that run",
+    "other-run": "--out DIR, or fedcap run --resume {field}",
     "shorter-run": "fedcap run --resume {field} --rounds N",
     "text-in-table": "--set 'dataset.ignore={field}'",
     "unsuitable-model": "--model mlp",

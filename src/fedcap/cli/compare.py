@@ -135,8 +135,8 @@ def compare(
         typer.echo(f"Saved: {', '.join(map(str, saved))}; runs in {store.root / 'cells'}")
     if status.failed:
         typer.echo(
-            f"fedcap: {len(status.failed)} of {plural(len(status.runs), 'run')} failed: {out / 'failed'} says why;"
-            " --retry runs them again",
+            f"fedcap: {len(status.failed)} of {plural(len(status.runs), 'run')} failed:"
+            f" {out / 'failed'} says why; --retry runs them again",
             err=True,
         )
         raise typer.Exit(FAILED)

@@ -147,9 +147,12 @@ class GridProgress(Progress):
 
     def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
         """Show the round of a run."""
+        rounds = cell.experiment.rounds
         known = "" if accuracy is None else f", accuracy {accuracy:.1f} %"
-        self._running[cell.name] = f"{cell}, round {round}/{cell.experiment.rounds}{known}"
-        self._played[cell.name] = round
+        self._running[cell.name] = f"{cell}, round {round}/{rounds}{known}"
+        if not self._played.get(cell.name):  # rounds of an earlier session do not count
+            self._rounds[cell.name] = rounds - round + 1
+        self._played[cell.name] = round - rounds + self._rounds[cell.name]
         self._show()
 
     def finished(self, cell: Cell, outcome: Outcome) -> None:
@@ -165,7 +168,7 @@ class GridProgress(Progress):
 
     def _end(self, cell: Cell) -> None:
         self._running.pop(cell.name, None)
-        self._played[cell.name] = self._rounds.get(cell.name, 0)
+        self._rounds[cell.name] = self._played.get(cell.name, 0)
         self._show()
 
     def _show(self) -> None:

@@ -121,8 +121,9 @@ def run(
     if dry_run:
         print_plan(experiment, as_json)
         return
-    engine = "local" if ray is None else "ray"
-    with make_crew(experiment.workers, experiment.device, engine, ray_address(ray)) as crew:
+    with make_crew(
+        experiment.workers, experiment.device, "local" if ray is None else "ray", ray_address(ray)
+    ) as crew:
         _play(experiment, directory, crew, as_json, quiet, extend=resume is not None)
 
 

@@ -240,7 +240,9 @@ class Source(ABC):
 
     def install(self, folder: Path, progress: Progress) -> None:
         """Fetch its files from their official source into a folder."""
-        raise InputError("nothing to fetch: it comes with fedcap", code="nothing-to-fetch")
+        raise InputError(
+            "there is nothing to download: the data set comes with fedcap", code="nothing-to-fetch"
+        )
 
 
 registry: Registry[Source] = Registry("data set", Source, "fedcap.data")

@@ -59,7 +59,7 @@ class Csv(Own):
     def roles(self) -> Roles:
         """Return which column is what; raise an error if the file cannot be read."""
         if not self.path:
-            raise InputError("data set 'csv' needs a file: give its path", code="missing-path", field="csv")
+            raise InputError("a path of a CSV file is needed", code="missing-path", field="csv")
         names = [name for name in _header(Path(self.path))[1] if name]
         return Roles.assign(self.path, names, self.label, self.client, self.test, self.ignore)
 

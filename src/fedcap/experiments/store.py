@@ -236,8 +236,8 @@ def prepare(cells: Sequence[Cell], store: CellStore, retry: bool = False) -> Gri
     planned: dict[str, list[Place]] = {}
     for cell in cells:  # missing data is reported here, before there is a folder
         planned.setdefault(cell.name, []).append(cell.place)
+    status = GridStatus.of(cells, store)  # so are damaged outcomes that are reused
     store.open()
-    status = GridStatus.of(cells, store)
     if retry and status.failed:
         for cell in status.runs:
             if cell.name in status.failed:

@@ -261,10 +261,10 @@ class TrainedModels:
             return name
         near = nearest(name, self.clients)
         if len(self.clients) > MANY:
-            near = f"{near.partition('(known: ')[0]}(there are {len(self.clients)}, from"
-            near += f" {self.clients[0]!r} to {self.clients[-1]!r})"
+            hint = near.partition("(known: ")[0] if "(known: " in near else ""
+            near = f"{hint}there are {len(self.clients)}, from {self.clients[0]!r} to {self.clients[-1]!r}"
         raise InputError(
-            f"unknown client {name!r}: {near}" if client is not None else f"name a client {near}",
+            f"unknown client {name!r}: {near}" if client is not None else f"name a client: {near}",
             code="unknown-name",
             field="client",
         )
