@@ -391,6 +391,8 @@ def command_compare(folder: Path) -> Items:
     options = ("dataset.clients=8", "dataset.samples=40", "training.epochs=1", "malicious=0.25")
     more = [word for option in options for word in ("--set", option)]
     axes = "--method fedavg,ditto --rule median,krum --attack ipm --seed 0 --rounds 2 --quiet --workers 1"
+    if "--methods" in command("compare", "--help"):  # an older revision
+        axes = "--methods fedavg,ditto --rules median,krum --attacks ipm --seeds 0 --rounds 2 --quiet --jobs 1"
     command("compare", *axes.split(), "--against", "fedavg", *more, "--out", folder / "grid")
     return grid_items(folder / "grid")
 

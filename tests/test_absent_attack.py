@@ -36,7 +36,7 @@ def fedcap_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_a_share_that_comes_to_nobody_is_told_before_the_run_and_in_the_summary(
     fedcap_run: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = "attack ipm, but no client is malicious: 0.01 of 20 is none; use --malicious 0.05 or more"
+    said = "attack ipm, but no client is malicious: 0.01 of 20 is none; set malicious to 0.05 or more"
     with caplog.at_level(logging.WARNING, "fedcap"):
         out, _ = fedcap_run("--attack", "ipm", "--malicious", "0.01")
     assert [record.message for record in caplog.records] == [said]
@@ -50,7 +50,7 @@ def test_a_share_that_comes_to_nobody_is_told_before_the_run_and_in_the_summary(
 
 @pytest.mark.parametrize("clients", [3, 4, 7, 9, 10, 11, 20, 37, 99, 100, 101, 343, 1000, 2377])
 def test_the_share_that_is_named_is_enough_and_hardly_more(clients: int) -> None:
-    found = re.search(r"--malicious ([\d.]+) or more", absent_attack("ipm", 0.0, clients))
+    found = re.search(r"malicious to ([\d.]+) or more", absent_attack("ipm", 0.0, clients))
     assert found is not None
     least = float(found[1])
     assert int(least * clients + 1e-9) == 1  # as `Setup.attackers` counts
@@ -66,12 +66,12 @@ def test_too_few_clients_and_an_empty_list_are_told_too(caplog: pytest.LogCaptur
         fedcap.Experiment(attack={"name": "ipm", "clients": []}, **FEW).run()
     assert [record.message for record in caplog.records] == [
         "attack ipm, but no client is malicious: 2 clients are too few for one of them to be",
-        "attack ipm, but no client is malicious: attack.clients names nobody",
+        "attack ipm, but no client is malicious: attack.clients is empty",
     ]
 
 
 def test_a_share_without_an_attack_is_told(fedcap_run: Any, tmp_path: Path) -> None:
-    said = "fedcap: --malicious 0.2 without --attack NAME: nobody attacks\n"
+    said = "fedcap: --malicious 0.2 has no effect without an attack (--attack NAME)\n"
     assert fedcap_run("--malicious", "0.2")[1] == said
     assert fedcap_run("--malicious", "0.2", "--attack", "ipm")[1] == ""
     assert fedcap_run("--malicious", "0")[1] == ""

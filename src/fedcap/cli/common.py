@@ -43,6 +43,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as method.alpha=5. Repeatable."),
 ]
+DataOverrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as dataset.label=NAME. Repeatable."),
+]
 Workers = Annotated[int | None, typer.Option(help="Worker processes. [default: one per core]")]
 Ray = Annotated[
     str | None,

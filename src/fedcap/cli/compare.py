@@ -54,7 +54,7 @@ def compare(
         str | None, typer.Option(help='Methods: fedavg,fedcap, or all. Options: "fedcap(alpha=5)".')
     ] = None,
     rule: Annotated[
-        str | None, typer.Option(help='Rules, for methods that take one: median,"bucketing(median)", or all.')
+        str | None, typer.Option(help="Rules, for methods that take one: median,krum, or all.")
     ] = None,
     attack: Annotated[str | None, typer.Option(help="Attacks: none,ipm,lie, or all.")] = None,
     dataset: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.common import FAILED, App, AsJson, Overrides, Quiet, print_json, with_settings
+from fedcap.cli.common import FAILED, App, AsJson, DataOverrides, Quiet, print_json, with_settings
 from fedcap.cli.list import NEEDS_PATH, installable, installation
 from fedcap.errors import InputError, plural
 
@@ -23,7 +23,9 @@ Name = Annotated[str, typer.Argument(help="Data set, FILE.csv, FILE.npz, or fold
 
 
 @app.command()
-def get(name: Name, quiet: Quiet = False, as_json: AsJson = False) -> None:
+def get(
+    name: Annotated[str, typer.Argument(help="Data set.")], quiet: Quiet = False, as_json: AsJson = False
+) -> None:
     """Download a data set from its official source.
 
     The files are checked. After an interruption, the same command continues.
@@ -48,7 +50,7 @@ def check(
     name: Annotated[
         str | None, typer.Argument(help="Data set, file or folder. [default: all that are installed]")
     ] = None,
-    settings: Overrides = None,
+    settings: DataOverrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Load data sets, and print what they contain.
@@ -79,7 +81,7 @@ def check(
 def plot(
     name: Name,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the pictures.")] = Path("."),
-    settings: Overrides = None,
+    settings: DataOverrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the partition over the clients, and some samples.

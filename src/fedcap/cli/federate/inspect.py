@@ -126,8 +126,8 @@ def audit(
 ) -> None:
     """Check that the record of events is complete and unchanged.
 
-    It prints the digest of the last line. Note this head in another place now and then: only with --head are
-    lines found that were removed at the end.
+    It prints the digest of the last line. Note it in another place now and then: lines that were removed at
+    the end are found only with --head.
     """
     from fedcap.federation import audit as record
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcap.cli.common import AsJson, Overrides, given, print_json, until_stopped, with_settings
+from fedcap.cli.common import AsJson, DataOverrides, given, print_json, until_stopped, with_settings
 from fedcap.cli.federate.common import SiteFolder, confirmed, printer
 from fedcap.errors import InputError, plural
 
@@ -31,7 +31,7 @@ def join(
     client: Annotated[
         str | None, typer.Option(help="The client of the data set whose samples the site has. [default: all]")
     ] = None,
-    settings: Overrides = None,
+    settings: DataOverrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Set up a site with the operator's invitation.
