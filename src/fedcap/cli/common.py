@@ -24,7 +24,6 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fedcap import registry
 from fedcap.errors import InputError, RunError, UserCodeError
 
 if TYPE_CHECKING:
@@ -70,13 +69,15 @@ def ray_address(ray: str | None) -> str | None:
 
 def parse_setting(text: str) -> dict[str, Any]:
     """Return `a.b=value` as nested settings; a value that is not TOML is taken as a string."""
+    from fedcap.registry import value as parse_value
+
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
         raise InputError(f"--set {text}: expected KEY=VALUE, such as method.alpha=5", code="bad-value")
-    parsed = registry.value(value)
+    parsed: Any = parse_value(value)
     for part in reversed(key.strip().split(".")):
         parsed = {part: parsed}
-    return parsed  # type: ignore[no-any-return]
+    return dict(parsed)
 
 
 def with_settings(given: Mapping[str, Any], settings: Iterable[str] | None) -> dict[str, Any]:
@@ -96,6 +97,9 @@ def given(**values: Any) -> dict[str, Any]:
 
 def parse_lists(texts: Iterable[str], example: str) -> dict[str, list[Any]]:
     """Return each `key=v1,v2` of `--vary` as a key and its values; no key may occur twice."""
+    from fedcap.registry import split
+    from fedcap.registry import value as parse_value
+
     found: dict[str, list[Any]] = {}
     for text in texts:
         key, equals, values = text.partition("=")
@@ -106,7 +110,7 @@ def parse_lists(texts: Iterable[str], example: str) -> dict[str, list[Any]]:
             raise InputError(
                 f"--vary {key} is given twice: give all values at once, {key}=V1,V2", code="bad-value"
             )
-        found[key] = [registry.value(value) for value in registry.split(values)]
+        found[key] = [parse_value(value) for value in split(values)]
     return found
 
 

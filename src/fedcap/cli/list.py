@@ -18,10 +18,10 @@ import typer
 
 from fedcap.cli.common import AsJson, print_json, print_table
 from fedcap.errors import InputError, plural
-from fedcap.registry import Registry, load
 
 if TYPE_CHECKING:
     from fedcap.data import Source
+    from fedcap.registry import Registry
 
 DATA = "data"
 """The name under which `fedcap list` shows the data sets that are installed."""
@@ -161,6 +161,8 @@ def explanations(name: str) -> list[Explanation]:
     if found:
         return [_explanation(registry, registry.resolve(name)) for registry in found]
     if ":" in name:
+        from fedcap.registry import load
+
         load(name)  # raises the reason if it cannot be imported
         raise InputError(
             f"{name!r} is not a method, attack, aggregator, detector, policy or data set",

@@ -90,7 +90,7 @@ def _sentence(held: Held) -> str:
 
 def _command(held: Held) -> str:
     if held.federated:
-        return f"fedcap federate server {shlex.quote(str(held.path.parent))}"
+        return f"fedcap federate serve {shlex.quote(str(held.path.parent))}"
     return f"fedcap run {shlex.quote(str(held.path / CONFIG))}"
 
 
