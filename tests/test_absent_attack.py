@@ -99,7 +99,7 @@ def test_rows_that_were_always_refused_are_told_as_refused(
 
 def test_rows_that_led_to_removal_are_not_told_as_refused(fedcap_run: Any) -> None:
     out, _ = fedcap_run("--method", "fedcap", "--attack", "malformed", "--set", "attack.form=nan")
-    assert "6 of 6 attackers removed" in out
+    assert "6 of 6 malicious clients removed" in out
     assert "refused" not in out
 
 

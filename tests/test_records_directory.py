@@ -142,10 +142,10 @@ def test_two_processes_cannot_run_in_one_directory(path: Path) -> None:
     code = "import sys; from fedcap.runs import RunDirectory; RunDirectory(sys.argv[1]).__enter__()"
     command = [sys.executable, "-c", code, str(path)]
     with RunDirectory(path):
-        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        second = subprocess.run(command, capture_output=True, text=True, check=False)
         with refused("busy", str(path)):
             RunDirectory(path).__enter__()
-    assert refused.stderr.splitlines()[-1].endswith(
+    assert second.stderr.splitlines()[-1].endswith(
         f"another process is running in {path}: wait until it ends, or give another directory"
     )
     assert subprocess.run(command, check=False).returncode == 0

@@ -205,7 +205,7 @@ def test_a_run_does_not_go_on_with_other_data(
     save(Path("other.npz"), shift=1)
     code, _, err = call(capsys, "run", "--resume", "run", "--dataset", "other.npz")
     assert (code, err.count("\n")) == (2, 1)
-    assert "its data has changed; give the data it began with" in err
+    assert "its data has changed; give the data that it began with" in err
     code, _, err = call(capsys, "run", "--resume", "run", "--dataset", "digits")
     assert (code, err.count("\n")) == (2, 1)
     assert "the run is on mine (npz), not on digits (digits)" in err

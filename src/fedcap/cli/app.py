@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fedcap.cli import compare, data, demo, federate, predict, report, run, show
-from fedcap.cli.common import App, exit_code, prepare_streams
+from fedcap.cli.common import App, echo, exit_code, prepare_streams
 from fedcap.cli.list import list_
 
 app = App(
@@ -37,7 +37,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from fedcap import __version__
 
-        typer.echo(f"fedcap {__version__}")
+        echo(f"fedcap {__version__}")
         raise typer.Exit()
 
 

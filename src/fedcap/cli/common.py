@@ -117,9 +117,13 @@ def parse_lists(texts: Iterable[str], example: str) -> dict[str, list[Any]]:
 # Groups of commands
 
 
-def _unescaped(text: str) -> str:
-    """Return help without the escapes of Rich's markup, which typer writes even where it is switched off."""
-    return text.replace("\\[", "[")
+def _plain(text: str) -> str:
+    """Return help without the escapes of Rich's markup, which typer writes even where it is switched off.
+
+    click prints help in UTF-8 even if stdout takes only ASCII.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.replace("\\[", "[").encode(encoding, "fedcap").decode(encoding)
 
 
 class Command(TyperCommand):
@@ -127,7 +131,7 @@ class Command(TyperCommand):
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help."""
-        return _unescaped(super().get_help(ctx))
+        return _plain(super().get_help(ctx))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; `--ray` takes the next one only if it is an address."""
@@ -143,7 +147,7 @@ class Group(TyperGroup):
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help."""
-        return _unescaped(super().get_help(ctx))
+        return _plain(super().get_help(ctx))
 
 
 class App(typer.Typer):
@@ -168,6 +172,11 @@ class App(typer.Typer):
 
 
 # Output
+
+
+class OutputError(Exception):
+    """stdout or stderr cannot be written; the argument is the operating system's error."""
+
 
 ASCII = {
     "·": "-",
@@ -204,6 +213,19 @@ def _takes_unicode(stream: IO[str]) -> bool:
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").startswith("utf")
 
 
+def echo(text: str = "", err: bool = False, nl: bool = True) -> None:
+    """Print a line at once; unlike click's `echo`, in the encoding of the stream."""
+    try:
+        print(text, end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
+    except OSError as error:
+        raise OutputError(error) from None
+
+
+def bold(text: str) -> str:
+    """Return a heading, in bold type on a terminal."""
+    return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+
+
 def to_json(content: Any) -> str:
     """Return indented JSON."""
     return json.dumps(content, indent=2, ensure_ascii=False)
@@ -212,12 +234,12 @@ def to_json(content: Any) -> str:
 def print_json(content: Any) -> None:
     """Print JSON, with escapes where stdout takes only ASCII."""
     text = to_json(content)
-    typer.echo(text if _takes_unicode(sys.stdout) else json.dumps(content, indent=2))
+    echo(text if _takes_unicode(sys.stdout) else json.dumps(content, indent=2))
 
 
 def print_line(facts: Mapping[str, Any]) -> None:
-    """Print a line of JSON at once, for a command that runs for long."""
-    print(json.dumps(facts, ensure_ascii=not _takes_unicode(sys.stdout)), flush=True)
+    """Print JSON on one line, for a command that runs for long."""
+    echo(json.dumps(facts, ensure_ascii=not _takes_unicode(sys.stdout)))
 
 
 def print_table(table: Table, numbers: bool = True) -> None:
@@ -229,7 +251,7 @@ def print_table(table: Table, numbers: bool = True) -> None:
     from rich.console import Console
     from rich.measure import Measurement
 
-    drawn = rich_table.Table(title=table.title or None, title_justify="left")
+    drawn = rich_table.Table()
     for place, column in enumerate(table.columns):
         drawn.add_column(column, justify="right" if place and numbers else "left")
     for row in table.cells():
@@ -238,16 +260,18 @@ def print_table(table: Table, numbers: bool = True) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 500
         console.width = max(110, Measurement.get(console, console.options, drawn).maximum)
+    if table.title:
+        echo(table.title)
     if Measurement.get(console, console.options.update(max_width=500), drawn).minimum <= console.width:
-        console.print(drawn)
+        with console.capture() as captured:
+            console.print(drawn)
+        echo(captured.get(), nl=False)
     else:
-        if table.title:
-            typer.echo(table.title)
         for row in table.cells():
             pairs = zip(table.columns, row, strict=True)
-            typer.echo("\n".join(f"{column or 'name'}: {cell}" for column, cell in pairs) + "\n")
+            echo("\n".join(f"{column or 'name'}: {cell}" for column, cell in pairs) + "\n")
     for note in table.notes:
-        typer.echo(note)
+        echo(note)
 
 
 @contextmanager
@@ -341,12 +365,12 @@ def exit_code(command: Callable[[], Any]) -> int:
         code = _handled(command)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader, such as `head`, has ended: there is nothing to report
-        _drop_stdout()
-        return FAILED
-    except OSError as error:
-        _drop_stdout()
-        return _fail(f"cannot write to standard output: {error.strerror}", FAILED)
+    except (OSError, OutputError) as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python drops what is left
+        why = error.args[0] if isinstance(error, OutputError) else error
+        if isinstance(why, BrokenPipeError):  # the reader, such as `head`, has ended: nothing to report
+            return FAILED
+        return _fail(f"cannot write to standard output: {why.strerror}", FAILED)
 
 
 def _handled(command: Callable[[], Any]) -> int:
@@ -359,7 +383,7 @@ def _handled(command: Callable[[], Any]) -> int:
     except InputError as error:
         return _fail(f"{error}{hint(error)}", BAD_INPUT)
     except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.format_message())
+        echo(error.format_message())
         return 0
     except click.UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
@@ -372,16 +396,18 @@ def _handled(command: Callable[[], Any]) -> int:
         return _fail("interrupted", INTERRUPTED)
     except RunError as error:
         return _fail(f"{error}{hint(error)}{_show_where(error)}", FAILED)
+    except OutputError:
+        raise
     except Exception as error:
         if isinstance(error, OSError):
-            sys.stdout.flush()  # raises if stdout is what cannot be written
+            sys.stdout.flush()  # raises if click, which prints help, could not write
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         where = f" {error.filename}" if isinstance(error, OSError) and error.filename else ""
         return _fail(f"{type(error).__name__}{where}: {what}{_show_where(error)}", FAILED)
 
 
 def _fail(message: str, code: int) -> int:
-    typer.echo(f"fedcap: {' '.join(message.split())}", err=True)
+    echo(f"fedcap: {' '.join(message.split())}", err=True)
     return code
 
 
@@ -391,8 +417,3 @@ def _show_where(error: Exception) -> str:
         return " (FEDCAP_DEBUG=1 prints the traceback)"
     traceback.print_exception(error)
     return ""
-
-
-def _drop_stdout() -> None:
-    """Send what stdout has yet to write nowhere, so that Python does not fail at it in the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

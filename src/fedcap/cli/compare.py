@@ -18,6 +18,7 @@ from fedcap.cli.common import (
     Seeds,
     SettingsFile,
     Workers,
+    echo,
     given,
     parse_lists,
     print_json,
@@ -131,10 +132,10 @@ def compare(
     else:
         for table in compared.tables():
             print_table(table)
-            typer.echo()
-        typer.echo(f"Saved: {', '.join(map(str, saved))}; runs in {store.root / 'cells'}")
+            echo()
+        echo(f"Saved: {', '.join(map(str, saved))}; runs in {store.root / 'cells'}")
     if status.failed:
-        typer.echo(
+        echo(
             f"fedcap: {len(status.failed)} of {plural(len(status.runs), 'run')} failed:"
             f" {out / 'failed'} says why; --retry runs them again",
             err=True,
@@ -186,14 +187,12 @@ def print_grid_plan(status: GridStatus, retry: bool, as_json: bool) -> None:
         )
         return
     again = f", {len(failed)} failed (--retry runs them again)" if failed else ""
-    typer.echo(
-        f"dry run: {plural(len(status.runs), 'run')}, {len(status.done)} done{again}, {len(left)} left"
-    )
+    echo(f"dry run: {plural(len(status.runs), 'run')}, {len(status.done)} done{again}, {len(left)} left")
     lines = [f"  {cell}" for cell in left]
     lines += [f"  {cell} failed: {failed[cell.name].why}" for cell in status.runs if cell.name in failed]
-    typer.echo("\n".join(lines[:RUNS_SHOWN]), nl=bool(lines))
+    echo("\n".join(lines[:RUNS_SHOWN]), nl=bool(lines))
     if len(lines) > RUNS_SHOWN:
-        typer.echo(f"  … and {len(lines) - RUNS_SHOWN:,} more: --json lists all")
+        echo(f"  … and {len(lines) - RUNS_SHOWN:,} more: --json lists all")
 
 
 def tune(
@@ -265,7 +264,7 @@ def tune(
         print_json(_tuned_facts(tuned))
         return
     print_table(tuned.table())
-    typer.echo(f"\n{tuned.toml()}", nl=False)
+    echo(f"\n{tuned.toml()}", nl=False)
 
 
 def _tuned_facts(tuned: Tuned) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.common import FAILED, App, AsJson, DataOverrides, Quiet, print_json, with_settings
+from fedcap.cli.common import FAILED, App, AsJson, DataOverrides, Quiet, echo, print_json, with_settings
 from fedcap.cli.list import NEEDS_PATH, installable, installation
 from fedcap.errors import InputError, plural
 
@@ -42,7 +42,7 @@ def get(
     if as_json:
         print_json(status)
     else:
-        typer.echo(f"{name}: {status['here']} in {status['where']}")
+        echo(f"{name}: {status['here']} in {status['where']}")
 
 
 @app.command()
@@ -70,10 +70,10 @@ def check(
         print_json(found)
     else:
         for facts in found:
-            typer.echo(f"{facts['name']}: {facts['line']}")
+            echo(f"{facts['name']}: {facts['line']}")
     broken = [facts["name"] for facts in found if facts["state"] == "broken"]
     if broken:
-        typer.echo(f"fedcap: broken: {', '.join(broken)}", err=True)
+        echo(f"fedcap: broken: {', '.join(broken)}", err=True)
         raise typer.Exit(FAILED)
 
 
@@ -115,15 +115,15 @@ def plot(
     if as_json:
         print_json(facts)
         return
-    typer.echo(
+    echo(
         f"{label}: {plural(len(federated), 'client')}, {plural(federated.classes, 'class')},"
         f" {facts['train']:,} training and {plural(sum(map(len, federated.test)), 'test sample')}"
         f" of {'×'.join(map(str, federated.shape))}"
     )
     if not all(map(str.isdecimal, federated.names)):
         shown = federated.names[:NAMES_SHOWN]
-        typer.echo(f"  clients: {', '.join(shown)}{', …' * (len(federated) > len(shown))}")
-    typer.echo(f"  {paths['partition']}\n  {paths['samples']}")
+        echo(f"  clients: {', '.join(shown)}{', …' * (len(federated) > len(shown))}")
+    echo(f"  {paths['partition']}\n  {paths['samples']}")
 
 
 def _chosen(name: str, settings: list[str]) -> Source:

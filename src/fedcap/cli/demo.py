@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedcap.cli.common import AsJson, Quiet, Workers, print_json, print_table, save
+from fedcap.cli.common import AsJson, Quiet, Workers, echo, print_json, print_table, save
 from fedcap.cli.report import REPORT
 
 
@@ -42,5 +42,5 @@ def demo(
         print_json(tour.rows(results))
         return
     print_table(tour.table(results))
-    typer.echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/{CELLS}")
-    typer.echo(f"All results as a page for the browser: {report}")
+    echo(f"\nSaved: {out}/report.md, {out}/accuracy.png, and every run in {out}/{CELLS}")
+    echo(f"All results as a page for the browser: {report}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
-from fedcap.cli.common import AsJson, print_json, print_table
+from fedcap.cli.common import AsJson, bold, echo, print_json, print_table
 from fedcap.errors import InputError, plural
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def list_(
         if as_json:
             print_json([asdict(explanation) for explanation in found])
         else:
-            typer.echo("\n\n".join(_text(explanation) for explanation in found))
+            echo("\n\n".join(_text(explanation) for explanation in found))
         return
     chosen = kinds if name is None else {name: kinds[name]}
     lines = {kind: {one: r.summary(one) for one in r.names()} for kind, r in chosen.items()}
@@ -116,9 +116,9 @@ def list_(
         return
     width = max(len(one) for names in lines.values() for one in names)
     for kind, names in lines.items():
-        typer.echo(typer.style(kind, bold=True))
+        echo(bold(kind))
         for one, line in names.items():
-            typer.echo(f"  {one:<{width}}  {line}")
+            echo(f"  {one:<{width}}  {line}")
 
 
 def _list_data(as_json: bool) -> None:
@@ -132,8 +132,8 @@ def _list_data(as_json: bool) -> None:
         return
     rows = [[row["name"], row["here"], row["where"]] for row in found]
     print_table(Table(("data set", "installed", "where"), rows), numbers=False)
-    typer.echo(f"Looked in {' and '.join(map(str, data_folders()))} (FEDCAP_DATA names another folder).")
-    typer.echo("Your own data: --dataset FILE.csv, FILE.npz, or a folder of images by class or by client.")
+    echo(f"Looked in {' and '.join(map(str, data_folders()))} (FEDCAP_DATA names another folder).")
+    echo("Your own data: --dataset FILE.csv, FILE.npz, or a folder of images by class or by client.")
 
 
 def installable() -> dict[str, Source]:
@@ -238,12 +238,12 @@ def _use(kind: str, name: str, options: Sequence[Option]) -> str:
 
 def _text(explanation: Explanation) -> str:
     """Return an explanation as text."""
-    heading = typer.style(f"{explanation.name}", bold=True) + f" · {explanation.kind}"
+    heading = bold(explanation.name) + f" · {explanation.kind}"
     also = f" · also {', '.join(explanation.aliases)}" if explanation.aliases else ""
     parts = [f"{heading}{also}\n{explanation.summary}", explanation.about.strip()]
     if explanation.options:
         lines = [f"  {o.name} ({o.type}; default {o.default})\n      {o.line}" for o in explanation.options]
-        parts.append("\n".join([typer.style("options", bold=True), *lines]))
+        parts.append("\n".join([bold("options"), *lines]))
     return "\n\n".join([*parts, "\n".join([*explanation.notes, explanation.use])])
 
 

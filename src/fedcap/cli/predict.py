@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.common import AsJson, print_json, print_table, save, to_json, users_code
+from fedcap.cli.common import AsJson, echo, print_json, print_table, save, to_json, users_code
 from fedcap.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -206,11 +206,11 @@ def _print(predictions: Predictions, whose: str, out: Path | None) -> None:
     print_table(Table(tuple(rows[0]), cells[:ROWS_SHOWN]))
     left = len(rows) - ROWS_SHOWN
     if left > 0 and out is None:
-        typer.echo(f"{left} more: -o answers.csv saves all, --json prints all")
+        echo(f"{left} more: -o answers.csv saves all, --json prints all")
     right = "" if predictions.accuracy is None else f", {predictions.accuracy:.1f} % right"
-    typer.echo(f"{len(rows)} answer{'s' * (len(rows) != 1)} by {whose}{right}")
+    echo(f"{len(rows)} answer{'s' * (len(rows) != 1)} by {whose}{right}")
     if out is not None:
-        typer.echo(f"  {out}")
+        echo(f"  {out}")
 
 
 def export(
@@ -240,10 +240,10 @@ def export(
     shape = "×".join(map(str, about["shape"]))
     classes = about["classes"]
     more = f", … ({len(classes)} classes)" if len(classes) > CLASSES_SHOWN else ""
-    typer.echo(f"{out}: {_whose(client, reading)}")
-    typer.echo(f"  input      n×{shape} {about['dtype']}")
-    typer.echo(f"  classes    {', '.join(classes[:CLASSES_SHOWN])}{more}")
+    echo(f"{out}: {_whose(client, reading)}")
+    echo(f"  input      n×{shape} {about['dtype']}")
+    echo(f"  classes    {', '.join(classes[:CLASSES_SHOWN])}{more}")
     if out.suffix == ".pt2":
-        typer.echo(f'  use        torch.export.load("{out}").module()(x)  # probabilities, n×{len(classes)}')
+        echo(f'  use        torch.export.load("{out}").module()(x)  # probabilities, n×{len(classes)}')
     else:
-        typer.echo(f'  use        module.load_state_dict(safetensors.torch.load_file("{out}"))')
+        echo(f'  use        module.load_state_dict(safetensors.torch.load_file("{out}"))')

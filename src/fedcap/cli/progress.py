@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from fedcap.cli.common import echo
 from fedcap.errors import duration
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Progress:
         if self._live.is_started:
             self._console.print(Text(f"fedcap: {line}"), soft_wrap=True)
         else:
-            typer.echo(f"fedcap: {line}", err=True)
+            echo(f"fedcap: {line}", err=True)
 
     def _left(self, now: float) -> str:
         began, before = self._start or (now, self._done)
@@ -94,7 +94,8 @@ class Progress:
             filled, empty = ("#", ".") if self._console.options.ascii_only else ("█", "░")
             bar = f"{filled * full}{empty * (BAR - full)} "
         lines = [f"{bar}{self._headline}{self._left(self._clock())}", *(f"  {line}" for line in self._lines)]
-        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+        overflow: OverflowMethod = "crop" if self._console.options.ascii_only else "ellipsis"
+        return Group(*(Text(line, no_wrap=True, overflow=overflow) for line in lines))
 
 
 class RunProgress(Progress):

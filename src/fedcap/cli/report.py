@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcap.cli.common import AsJson, cannot_write, print_json, print_line, save, until_stopped
+from fedcap.cli.common import AsJson, cannot_write, echo, print_json, print_line, save, until_stopped
 from fedcap.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def report(
         troubles, thinned = list(story.troubles), list(story.thinned)
         print_json({"file": str(path), "bytes": len(content), "thinned": thinned, "troubles": troubles})
         return
-    typer.echo(f"{path}: {len(content) / 1000:,.0f} kB")
-    typer.echo(f"  {story.sentence}")
+    echo(f"{path}: {len(content) / 1000:,.0f} kB")
+    echo(f"  {story.sentence}")
     for line in (*(f"warning: {trouble}" for trouble in story.troubles), *story.thinned):
-        typer.echo(f"  {line}")
+        echo(f"  {line}")
 
 
 def _serve(directory: Path, local: Path | None, port: int, browse: bool, as_json: bool) -> None:
@@ -91,13 +91,13 @@ def _serve(directory: Path, local: Path | None, port: int, browse: bool, as_json
             print_line({"address": served.address, "directory": str(directory)})
         else:
             later = "" if directory.exists() else ", which does not exist yet"
-            typer.echo(f"{directory}{later}: {served.address} (Ctrl-C stops)")
+            echo(f"{directory}{later}: {served.address} (Ctrl-C stops)")
         if browse:
             typer.launch(served.address)
         while not stop.wait(1.0):  # a wait without end would block signals
             pass
     if not as_json:
-        typer.echo("the page is closed; the run continues")
+        echo("the page is closed; the run continues")
 
 
 def story_for(directory: Path, local: Path | None = None, memo: Memo | None = None) -> Story:
@@ -157,9 +157,9 @@ def plot(
             print_json({name: one.line for name, one in kinds.items()})
             return
         if not kinds:
-            typer.echo(f"{directory} has nothing to draw yet")
+            echo(f"{directory} has nothing to draw yet")
         for name, one in kinds.items():
-            typer.echo(f"  {name:<10}{one.line}")
+            echo(f"  {name:<10}{one.line}")
         return
     if kind not in kinds:
         raise InputError(
@@ -177,7 +177,7 @@ def plot(
     if as_json:
         print_json([str(file) for file in written])
     else:
-        typer.echo(f"Saved: {', '.join(map(str, written))}")
+        echo(f"Saved: {', '.join(map(str, written))}")
 
 
 def _numbers(text: str | None) -> list[int] | None:

@@ -18,6 +18,7 @@ from fedcap.cli.common import (
     Ray,
     SettingsFile,
     Workers,
+    echo,
     given,
     print_json,
     ray_address,
@@ -114,7 +115,7 @@ def run(
         with users_code():
             experiment = Experiment(**overlay(read_toml(file) if file else {}, asked))
         if malicious and experiment.attack.name == "none":
-            typer.echo(
+            echo(
                 f"fedcap: --malicious {malicious:g} has no effect without an attack (--attack NAME)", err=True
             )
         directory = RunDirectory(out) if out else _new_directory(experiment)
@@ -146,7 +147,7 @@ def _play(
         found = json.loads(result.to_json())
         print_json({"directory": str(out.path), **found, "settings": experiment.settings()})
     else:
-        typer.echo(summary(Settings.model_validate(experiment.settings()), result, out.path))
+        echo(summary(Settings.model_validate(experiment.settings()), result, out.path))
     if result.stopped is not None:
         raise typer.Exit(FAILED)
 
@@ -169,8 +170,8 @@ def print_plan(experiment: Experiment, as_json: bool) -> None:
     if as_json:
         print_json({**plan, "settings": settings})
         return
-    typer.echo("\n".join(f"# {line}" for line in _plan_lines(experiment, plan)))
-    typer.echo(f"\n{to_toml(settings)}", nl=False)
+    echo("\n".join(f"# {line}" for line in _plan_lines(experiment, plan)))
+    echo(f"\n{to_toml(settings)}", nl=False)
 
 
 def _plan(experiment: Experiment) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.common import AsJson, print_json, print_table
+from fedcap.cli.common import AsJson, echo, print_json, print_table
 from fedcap.errors import plural
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def show(
     if as_json:
         print_json([_facts(run) | row for run, row in zip(runs, table.dicts(), strict=True)])
     elif len(runs) == 1:
-        typer.echo(_summary(runs[0]))
+        echo(_summary(runs[0]))
         print_table(clients_table(runs[0], CLIENTS_SHOWN))
     else:
         print_table(_brief(table))
         for number, run in enumerate(runs, start=1):
-            typer.echo(f"{number:>4}  {run.path}")
+            echo(f"{number:>4}  {run.path}")
 
 
 def _brief(table: Table) -> Table:

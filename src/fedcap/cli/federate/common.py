@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import click
 import typer
 
-from fedcap.cli.common import Command, print_line
+from fedcap.cli.common import Command, echo, print_line
 from fedcap.errors import InputError
 
 OperatorDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="The operator's directory.")]
@@ -55,7 +55,7 @@ def printer(as_json: bool) -> Callable[[str], None]:
         if as_json:
             print_line({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "said": line})
         else:
-            print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+            echo(f"{time.strftime('%H:%M:%S')}  {line}")
 
     return say
 

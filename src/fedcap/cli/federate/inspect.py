@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcap.cli.common import FAILED, AsJson, print_json, print_table, users_code
+from fedcap.cli.common import FAILED, AsJson, echo, print_json, print_table, users_code
 from fedcap.cli.federate.common import EitherDirectory, is_operators
 from fedcap.errors import InputError, nearest, plural
 
@@ -59,7 +59,7 @@ def _print_status(directory: Path, operators: bool, as_json: bool) -> None:
         if isinstance(value, bool):
             value = "yes" if value else "no"
         value = "–" if value is None else value
-        typer.echo(f"  {key.replace('_', ' '):<14} {value}")
+        echo(f"  {key.replace('_', ' '):<14} {value}")
 
 
 def _print_clients(directory: Path, as_json: bool) -> None:
@@ -88,7 +88,7 @@ def _print_events(directory: Path, event: str | None, as_json: bool) -> None:
         return
     names = {one.client: one.facts["name"] for one in found if one.client and "name" in one.facts}
     for one in found:
-        typer.echo(f"{one.time}  {one.line(names)}")
+        echo(f"{one.time}  {one.line(names)}")
 
 
 def check(directory: EitherDirectory, as_json: AsJson = False) -> None:
@@ -110,8 +110,8 @@ def check(directory: EitherDirectory, as_json: AsJson = False) -> None:
         print_json({"ok": not wrong, "checks": [asdict(one) for one in found]})
     else:
         for one in found:
-            typer.echo(f"  {'ok' if one.ok else '✗ '}  {one.what:<11}  {one.message}")
-        typer.echo(f"{plural(len(wrong), 'problem')} to solve" if wrong else "no problems")
+            echo(f"  {'ok' if one.ok else '✗ '}  {one.what:<11}  {one.message}")
+        echo(f"{plural(len(wrong), 'problem')} to solve" if wrong else "no problems")
     if wrong:
         raise typer.Exit(FAILED)
 
@@ -141,10 +141,10 @@ def audit(
         print_json({"whole": not problems, "lines": lines, "problems": problems, "head": digest})
     else:
         for problem in problems:
-            typer.echo(problem)
+            echo(problem)
         if not problems:
             noted = "" if head is None else ", with the line that was noted"
-            typer.echo(f"{path} is complete: {plural(lines, 'line')}{noted}")
-            typer.echo(f"head  {digest}")
+            echo(f"{path} is complete: {plural(lines, 'line')}{noted}")
+            echo(f"head  {digest}")
     if problems:
         raise typer.Exit(FAILED)

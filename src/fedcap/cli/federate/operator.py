@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.common import AsJson, Overrides, given, print_json, until_stopped, users_code, with_settings
+from fedcap.cli.common import (
+    AsJson,
+    Overrides,
+    echo,
+    given,
+    print_json,
+    until_stopped,
+    users_code,
+    with_settings,
+)
 from fedcap.cli.federate.common import OperatorDirectory, confirmed, printer
 from fedcap.errors import InputError, plural
 
@@ -181,15 +190,15 @@ def _print_federation(operator: Operator, fingerprint: str, as_json: bool) -> No
             }
         )
         return
-    typer.echo(f"{plan.name} at {federation.address}: {plan.method.name}, {plural(plan.rounds, 'round')}")
-    typer.echo(f"  server's fingerprint  {fingerprint}")
-    typer.echo(f"  plan's digest         {plan.digest}")
-    typer.echo(f"  settings              {folder}/plan.toml, {folder}/federation.toml")
-    typer.echo("")
-    typer.echo(f"Next: send {invitation} to every site, and read the fingerprint to it by telephone.")
-    typer.echo(f"  fedcap federate approve {folder} REQUEST.toml    for each site that answers")
-    typer.echo(f"  fedcap federate check {folder}                   find problems before the start")
-    typer.echo(f"  fedcap federate serve {folder}                   run the server")
+    echo(f"{plan.name} at {federation.address}: {plan.method.name}, {plural(plan.rounds, 'round')}")
+    echo(f"  server's fingerprint  {fingerprint}")
+    echo(f"  plan's digest         {plan.digest}")
+    echo(f"  settings              {folder}/plan.toml, {folder}/federation.toml")
+    echo("")
+    echo(f"Next: send {invitation} to every site, and read the fingerprint to it by telephone.")
+    echo(f"  fedcap federate approve {folder} REQUEST.toml    for each site that answers")
+    echo(f"  fedcap federate check {folder}                   find problems before the start")
+    echo(f"  fedcap federate serve {folder}                   run the server")
 
 
 def approve(
@@ -229,7 +238,7 @@ def approve(
     new = entry.state == State.ASKED
     if new:
         if not yes:
-            typer.echo(f"{entry.name} has the fingerprint  {entry.client}", err=as_json)
+            echo(f"{entry.name} has the fingerprint  {entry.client}", err=as_json)
         if not confirmed("Does the site read the same fingerprint by telephone?", yes, as_json):
             raise InputError(
                 f"{entry.name} is not approved: compare its fingerprint by telephone, then add --yes",
@@ -241,9 +250,9 @@ def approve(
     if as_json:
         print_json({"client": entry.client, "name": entry.name, "state": entry.state, "new": new})
     elif new:
-        typer.echo(f"{entry.name} ({entry.client}) may take part")
+        echo(f"{entry.name} ({entry.client}) may take part")
     else:
-        typer.echo(f"{entry.name} ({entry.client}) was approved before: it is {entry.state}")
+        echo(f"{entry.name} ({entry.client}) was approved before: it is {entry.state}")
 
 
 def serve(
@@ -308,4 +317,4 @@ def _print_entry(entry: LedgerEntry, what: str, as_json: bool) -> None:
     if as_json:
         print_json({"client": entry.client, "name": entry.name, **asdict(entry.changes[-1])})
     else:
-        typer.echo(f"{entry.name} ({entry.client}) {what}")
+        echo(f"{entry.name} ({entry.client}) {what}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcap.cli.common import FAILED, AsJson, Quiet, print_json, print_table
+from fedcap.cli.common import FAILED, AsJson, Quiet, echo, print_json, print_table
 from fedcap.errors import InputError
 
 SAMPLES = 1000
@@ -45,7 +45,7 @@ def rehearse(
 
     def say(line: str) -> None:
         if not quiet:
-            typer.echo(f"{time.monotonic() - began:5.1f} s  {line}", err=as_json)
+            echo(f"{time.monotonic() - began:5.1f} s  {line}", err=as_json)
 
     folder = out or Path(f"fedcap-rehearsal-{time.strftime('%Y%m%d-%H%M%S')}")
     dataset = {"name": "digits", "clients": clients, "samples": SAMPLES // clients}
@@ -60,7 +60,7 @@ def rehearse(
         print_json({**facts, "clients": found.table.dicts()})
     else:
         print_table(found.table, numbers=False)
-        typer.echo(_summary(found.folder, took))
+        echo(_summary(found.folder, took))
     if not found.well:
         raise typer.Exit(FAILED)
 

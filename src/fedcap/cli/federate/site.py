@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcap.cli.common import AsJson, DataOverrides, given, print_json, until_stopped, with_settings
+from fedcap.cli.common import AsJson, DataOverrides, echo, given, print_json, until_stopped, with_settings
 from fedcap.cli.federate.common import SiteFolder, confirmed, printer
 from fedcap.errors import InputError, plural
 
@@ -58,15 +58,15 @@ def join(
             }
         )
         return
-    typer.echo(f"{name}, a site of {invited.plan.name} at {invited.server}")
-    typer.echo(f"  this site's fingerprint  {made.client}")
-    typer.echo(f"  server's fingerprint     {made.server}")
-    typer.echo("")
-    typer.echo(f"Next: send {made.request} to the operator, and compare both fingerprints by telephone.")
-    typer.echo(f"  fedcap federate agree {directory}    read the plan, and agree to it")
-    typer.echo(f"  fedcap federate check {directory}    find problems before the start")
-    typer.echo(f"  fedcap federate site {directory}     take part")
-    typer.echo(f"{directory / POLICY} says what this site agrees to, {directory / SITE} where its data are.")
+    echo(f"{name}, a site of {invited.plan.name} at {invited.server}")
+    echo(f"  this site's fingerprint  {made.client}")
+    echo(f"  server's fingerprint     {made.server}")
+    echo("")
+    echo(f"Next: send {made.request} to the operator, and compare both fingerprints by telephone.")
+    echo(f"  fedcap federate agree {directory}    read the plan, and agree to it")
+    echo(f"  fedcap federate check {directory}    find problems before the start")
+    echo(f"  fedcap federate site {directory}     take part")
+    echo(f"{directory / POLICY} says what this site agrees to, {directory / SITE} where its data are.")
 
 
 def agree(
@@ -101,7 +101,7 @@ def agree(
     objection = SitePolicy.read(directory / POLICY).objection(plan)
     agreed = plan.digest in site.plans()
     if not as_json:
-        typer.echo(f"{plan.text()}\ndigest  {plan.digest}")
+        echo(f"{plan.text()}\ndigest  {plan.digest}")
     if objection is None and not agreed and confirmed("Does this site agree to this plan?", yes, as_json):
         site.agree(plan)
         agreed = True
@@ -109,7 +109,7 @@ def agree(
         facts = {"digest": plan.digest, "plan": plan.model_dump(mode="json")}
         print_json({**facts, "agreed": agreed, "objection": objection})
     elif agreed:
-        typer.echo("This site has agreed to this plan.")
+        echo("This site has agreed to this plan.")
     if objection is not None:
         raise InputError(
             f"{directory / POLICY} forbids this plan: {objection}", code="forbidden", field="plan"
@@ -183,7 +183,7 @@ def customise(
     if as_json:
         print_json({"directory": str(directory), "round": received[-1].round})
     else:
-        typer.echo(
+        echo(
             f"received a model for this site after round {received[-1].round}: fedcap predict {directory}"
             " INPUT.npz"
         )
