@@ -38,7 +38,7 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports
 
 results: $(INSTALLED)
-	$(BIN)/fedcap paper write
+	$(BIN)/python -m reproduction write
 
 docs: $(DOCS)
 	$(BIN)/python -m docs

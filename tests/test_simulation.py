@@ -13,11 +13,11 @@ import torch
 from helpers import without_times
 
 import fedcap
-from fedcap.experiments.paper.setups import ABLATION
 from fedcap.runs import Result, RoundRecord
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.simulation import Simulation, make_crew
+from reproduction.setups import ABLATION
 
 SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
 

@@ -18,9 +18,6 @@ from benchmarks.page import MOST_GRID, write_grid
 from fedcap.errors import InputError
 from fedcap.experiments.engine import LogFailures, Watcher
 from fedcap.experiments.grid import Cell
-from fedcap.experiments.paper.beside import said_of
-from fedcap.experiments.paper.items import item
-from fedcap.experiments.paper.recorded import resolved
 from fedcap.experiments.store import CellStore, prepare
 from fedcap.report.page import page
 from fedcap.report.panel import Estimate
@@ -299,24 +296,6 @@ def test_the_papers_figure_stands_beside_ours(grid: Path) -> None:
 def test_a_grid_takes_no_run_of_clients_alone(grid: Path) -> None:
     with pytest.raises(InputError, match="a grid has its own"):
         story_of(grid, local=grid)
-
-
-def test_the_paper_is_asked_by_settings() -> None:
-    entry = next(
-        entry for entry in item("table-1").entries if entry.row == "ipm" and entry.column == "FedCAP"
-    )
-    settings = resolved(entry)
-    said = said_of({**settings, "seed": 7})
-    assert (said.check.mark, said.published, said.read) == ("ok", entry.published, "tacc")
-    assert "Table I" in said.check.words
-    assert "FedCAP" in said.rows
-    other = said_of({**settings, "rounds": 5, "training": {**settings["training"], "lr": 0.5}})
-    assert other.check.mark == "warn"
-    assert other.published is None
-    assert f"rounds is 5, the paper's {settings['rounds']}" in other.check.words
-    assert "training.lr is 0.5" in other.check.words
-    elsewhere = said_of(fedcap.Experiment().settings())
-    assert (elsewhere.check.mark, elsewhere.check.words) == ("none", "The paper has no figures for digits.")
 
 
 @pytest.mark.slow

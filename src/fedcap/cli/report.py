@@ -101,11 +101,10 @@ def _serve(directory: Path, local: Path | None, port: int, browse: bool, as_json
 
 
 def story_for(directory: Path, local: Path | None = None, memo: Memo | None = None) -> Story:
-    """Return what the page shows, with the paper's figures and the states of a federation's clients."""
-    from fedcap.experiments.paper.beside import said_of
+    """Return what the page shows, with the states of a federation's clients."""
     from fedcap.report.story import story_of
 
-    return story_of(directory, local, _standings(directory), said_of, memo)
+    return story_of(directory, local, _standings(directory), memo=memo)
 
 
 def _standings(directory: Path) -> Mapping[str, Standing]:

@@ -1,12 +1,12 @@
-"""The settings that the paper's cells were run with: data sets, and options by method, data set and attack.
+"""The paper's settings: data sets, options by method, data set and attack, and the columns of its tables.
 
 FedCAP's and Ditto's options were picked for each attack, which no defender can do. So every table has a
-second FedCAP column, whose options are the same under every attack: those of `simulation/presets.py`.
+second FedCAP column with the same options under every attack: fedcap's defaults for the data set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 Method = Mapping[str, Any]
@@ -14,11 +14,11 @@ Method = Mapping[str, Any]
 
 DATASETS = ("cifar10", "emnist", "wisdm")
 STAND_IN = {"emnist": "handwritten62"}
-"""What is run where a data set cannot be had; under its own name, with the settings of the other."""
+"""The data set that replaces another where that is not available, under its own name."""
 SET_UP_OF = {stand_in: dataset for dataset, stand_in in STAND_IN.items()}
 
 SCALARS: Mapping[str, Mapping[str, Any]] = {"emnist": {"eval_every": 5}, "handwritten62": {"eval_every": 5}}
-"""Settings besides the defaults: testing all 100 clients costs more than training 20 of them."""
+"""Settings other than the defaults: testing all 100 clients costs more than training 20 of them."""
 
 ATTACKS = ("sign-flipping", "model-replacement", "lie", "min-max", "min-sum", "ipm")
 """The attacks of Tables I and III."""
@@ -96,8 +96,8 @@ ABLATION: Mapping[str, Mapping[str, Any]] = {
     "customised + personal": {"calibrate": False, "detect": False},
     "FedCAP": {},
 }
-"""The rows of Table IV, as options of FedCAP. Those without calibration have no detection either, as in the
-runs behind the published figures; the second, personal training alone, is Ditto."""
+"""The rows of Table IV, as options of FedCAP. Rows without calibration have no detection either, as in the
+authors' runs. The second row, personal training alone, is Ditto."""
 
 SWEEPS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "alpha": {"cifar10": (2, 5, 10), "emnist": (2, 5, 10), "wisdm": (1, 2, 3, 4)},
@@ -105,11 +105,11 @@ SWEEPS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "lambda_": dict.fromkeys(DATASETS, (0.1, 0.5, 1.0)),
 }
 SHARES = (0.1, 0.2, 0.3, 0.4)
-"""The shares of malicious clients that the paper tries."""
+"""The shares of malicious clients in the paper."""
 
 
 def fedcap(dataset: str, attack: str, **others: Any) -> Method:
-    """Return FedCAP with the paper's options for this cell; `others` go before them."""
+    """Return FedCAP with the paper's options for this cell; `others` replace them."""
     alpha, phi, lambda_ = _FEDCAP[_set_up(dataset)][attack]
     return {"name": "fedcap", "alpha": alpha, "phi": phi, "lambda_": lambda_, **others}
 
@@ -123,17 +123,50 @@ def ditto(dataset: str, attack: str, rule: str | None = None) -> Method:
 
 
 def fedfomo(dataset: str) -> Method:
-    """Return FedFomo with as many models for each client as half of the participants."""
+    """Return FedFomo; each client receives half as many models as there are participants."""
     return {"name": "fedfomo", "models": 18 if dataset == "wisdm" else 10}
 
 
 def fedavg(rule: str) -> Method:
     """Return FedAvg with a rule, such as `median` or `bucketing(median)`.
 
-    Bucketing's size is 2 and GAS's number of sub-vectors 1,000 unless given, as the paper has them.
+    By default, as in the paper, the size of buckets is 2 and the number of GAS's sub-vectors 1,000.
     """
     return {"name": "fedavg", "rule": rule}
 
 
 def _set_up(dataset: str) -> str:
     return SET_UP_OF.get(dataset, dataset)
+
+
+# --- Columns
+
+Columns = Mapping[str, Callable[[str, str], Method]]
+"""The name of a column → from data set and attack to the method."""
+
+
+def always(method: Method) -> Callable[[str, str], Method]:
+    """Return a column with the same method for every data set and attack."""
+    return lambda dataset, attack: method
+
+
+ONE_SETTING = "FedCAP, one setting"
+FEDCAP: Columns = {"FedCAP": fedcap, ONE_SETTING: always({"name": "fedcap"})}
+ROBUST: Columns = {
+    **{name: always(fedavg(rule)) for name, rule in RULES.items()},
+    "FLTrust": always({"name": "fltrust"}),
+}
+PERSONAL: Columns = {
+    "FedAvg-FT": always(fedavg("mean")),
+    "Ditto": lambda dataset, attack: ditto(dataset, attack),
+    "FedRoD": always({"name": "fedrod"}),
+}
+FEDFOMO: Columns = {"FedFomo": lambda dataset, attack: fedfomo(dataset)}
+
+
+def with_stand_ins(datasets: Iterable[str] = DATASETS) -> Iterator[str]:
+    """Yield the data sets, each followed by the one that replaces it."""
+    for dataset in datasets:
+        yield dataset
+        if dataset in STAND_IN:
+            yield STAND_IN[dataset]

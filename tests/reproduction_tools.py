@@ -1,4 +1,4 @@
-"""What the tests of the paper's tables share: outcomes made up for entries."""
+"""Shared by the tests of the paper's tables: made-up outcomes of its cells."""
 
 from __future__ import annotations
 
@@ -8,32 +8,31 @@ from typing import Any
 
 from outcome_tools import outcome
 
-from fedcap.experiments.paper.entry import Entry
-from fedcap.experiments.paper.items import item
-from fedcap.experiments.paper.recorded import resolved
 from fedcap.runs import Curve, Norms, Outcome
+from reproduction.items import PaperCell, find
+from reproduction.recorded import resolved
 
 
-def entry(name: str, dataset: str, column: str, attack: str) -> Entry:
-    """Return the first entry of that column of a table."""
-    return item(name).only(dataset, column, attack).entries[0]
+def paper_cell(name: str, dataset: str, column: str, attack: str) -> PaperCell:
+    """Return the first cell of that column of a table."""
+    return find(name).only(dataset, column, attack).cells[0]
 
 
-def came_to(planned: Entry, tacc: float, seed: int = 0, **more: Any) -> Outcome:
-    """Return what an entry's run came to."""
+def outcome_of(planned: PaperCell, tacc: float, seed: int = 0, **more: Any) -> Outcome:
+    """Return an outcome of a cell's run."""
     settings = {**resolved(planned), "seed": seed}
     return outcome(tacc, settings=settings, **more)
 
 
-def made_up(planned: Iterable[Entry], seeds: int = 2) -> list[Outcome]:
-    """Return outcomes for entries, each a little above the last, with curves and norms."""
+def made_up(planned: Iterable[PaperCell], seeds: int = 2) -> list[Outcome]:
+    """Return outcomes of cells, each a little above the last, with curves and norms."""
     found = []
     for place, each in enumerate(planned):
         for seed in range(seeds):
             tacc = 50 + place % 40 + seed
             curve = Curve([1, 2, 3], [tacc - 9, tacc - 4, tacc - 2], [tacc - 5, tacc - 1, tacc])
             norms = Norms([1, 2, 3], [1.0, 1.1, 1.2], [2.0, 20.0, None])
-            found.append(came_to(each, tacc, seed, curve=curve, norms=norms))
+            found.append(outcome_of(each, tacc, seed, curve=curve, norms=norms))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The paper's figures, drawn from finished runs: bars, curves over the rounds, and curves over an option."""
+"""The paper's figures, drawn from finished runs: bars, curves over the rounds, curves over an option, ROC."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from fedcap.experiments.paper.entry import Item
-from fedcap.experiments.paper.show import Compared, panels
+from fedcap.report.charts import draw_bars, draw_curves
+from fedcap.report.panel import attack_title
 from fedcap.report.statistics import half_width
 from fedcap.runs import Outcome
+from reproduction.compare import Compared, by_heading
+from reproduction.items import Item
 
 Points = Mapping[int, float | None]
 """Round → value."""
 Pictures = dict[str, Callable[[Path], list[Path]]]
-"""A picture's name → what draws it, given the path without the ending, or with one."""
+"""A picture's name → the function that draws it, given a path with or without an ending."""
 
 
 def pictures(item: Item, compared: Sequence[Compared]) -> Pictures:
@@ -23,62 +25,57 @@ def pictures(item: Item, compared: Sequence[Compared]) -> Pictures:
     found: Pictures = {}
     if item.drawn is None:
         return found
-    for heading, inside in panels(compared).items():
-        if item.drawn != "norms" and not _is_family(item, inside):
+    for heading, inside in by_heading(compared).items():
+        if item.drawn != "norms" and not _is_worth_drawing(item, inside):
             continue
         name = f"{item.name}-{heading.replace(', ', '-')}"
         title = f"{item.title.partition(':')[0]}, {heading}"
         if item.drawn == "bars":
-            found[name] = partial(_bars, title, inside)
+            found[name] = partial(_draw_bars, title, inside)
         elif item.drawn == "sweep":
-            found[name] = partial(_sweep, title, item.varied, inside)
+            found[name] = partial(_draw_sweep, title, item.varied, inside)
         else:
-            draws = {"curves": _curves, "norms": _norms}[item.drawn]
+            draw = {"curves": _draw_accuracies, "norms": _draw_norms}[item.drawn]
             for row, at in _by_row(inside).items():
-                found[f"{name}-{row}"] = partial(draws, f"{title}, {row}", at)
+                found[f"{name}-{row}"] = partial(draw, f"{title}, {row}", at)
     return found
 
 
-def _bars(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
-    from fedcap.report.charts import draw_bars
-
-    rows = list(dict.fromkeys(each.entry.row for each in inside if each.runs))
+def _draw_bars(title: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+    rows = list(dict.fromkeys(each.cell.row for each in inside if each.runs))
     series: dict[str, list[tuple[float, float | None] | None]] = {}
     marks: dict[str, list[str]] = {}
     for column, at in _by_column(inside).items():
         series[column] = [None if (mean := at[row].mean) is None else (mean, at[row].half) for row in rows]
         marks[column] = ["†" if at[row].diverged else "" for row in rows]
-    labels = ["no attack" if row == "none" else row for row in rows]
-    return draw_bars(labels, series, path, title=title, marks=marks)
+    return draw_bars([attack_title(row) for row in rows], series, path, title=title, marks=marks)
 
 
-def _sweep(title: str, varied: str, inside: Sequence[Compared], path: Path) -> list[Path]:
-    from fedcap.report.charts import draw_curves
-
-    rows = list(dict.fromkeys(each.entry.row for each in inside))
-    columns = {("no attack" if name == "none" else name): at for name, at in _by_column(inside).items()}
+def _draw_sweep(title: str, varied: str, inside: Sequence[Compared], path: Path) -> list[Path]:
+    rows = list(dict.fromkeys(each.cell.row for each in inside))
+    columns = {attack_title(name): at for name, at in _by_column(inside).items()}
     series = {name: [at[row].mean for row in rows] for name, at in columns.items()}
     band = {name: [at[row].half for row in rows] for name, at in columns.items()}
     return draw_curves([float(row) for row in rows], series, path, varied, band=band, title=title)
 
 
-def _curves(title: str, at: Mapping[str, Compared], path: Path) -> list[Path]:
+def _draw_accuracies(title: str, at: Mapping[str, Compared], path: Path) -> list[Path]:
     """Draw the accuracy of each column, in the better reading, over the rounds."""
-    series = {column: [_accuracy(run) for run in each.runs.values()] for column, each in at.items()}
-    return _over_rounds(title, series, path)
+    series = {column: [_accuracies(run) for run in each.runs.values()] for column, each in at.items()}
+    return _draw_over_rounds(title, series, path)
 
 
-def _norms(title: str, at: Mapping[str, Compared], path: Path) -> list[Path]:
+def _draw_norms(title: str, at: Mapping[str, Compared], path: Path) -> list[Path]:
     """Draw the lengths of honest and of malicious clients' updates over the rounds."""
     runs = [run.norms for each in at.values() for run in each.runs.values() if run.norms is not None]
     series = {
         "honest clients": [dict(zip(norms.rounds, norms.benign, strict=True)) for norms in runs],
         "malicious clients": [dict(zip(norms.rounds, norms.malicious, strict=True)) for norms in runs],
     }
-    return _over_rounds(title, series, path, "median length of updates", log=True)
+    return _draw_over_rounds(title, series, path, "median length of updates", log=True)
 
 
-def _over_rounds(
+def _draw_over_rounds(
     title: str,
     series: Mapping[str, Sequence[Points]],
     path: Path,
@@ -86,8 +83,6 @@ def _over_rounds(
     log: bool = False,
 ) -> list[Path]:
     """Draw the mean over seeds of each series, round by round."""
-    from fedcap.report.charts import draw_curves
-
     rounds = sorted({number for runs in series.values() for run in runs for number in run})
     means: dict[str, list[float | None]] = {}
     halves: dict[str, list[float | None]] = {}
@@ -98,31 +93,31 @@ def _over_rounds(
     return draw_curves(rounds, means, path, "round", ylabel, band=halves, title=title, log=log)
 
 
-def _accuracy(run: Outcome) -> Points:
+def _accuracies(run: Outcome) -> Points:
     """Return the better reading in each round that was evaluated."""
     curve = run.curve
     pairs = zip(curve.rounds, curve.shared, curve.personal, strict=True)
     return {number: max(shared or 0.0, personal) for number, shared, personal in pairs}
 
 
-def _is_family(item: Item, inside: Sequence[Compared]) -> bool:
-    """Whether there is more than one bar or curve in a group, or more than one point in a sweep, to see."""
+def _is_worth_drawing(item: Item, inside: Sequence[Compared]) -> bool:
+    """Whether a group has more than one bar or curve, or a sweep more than one point."""
     groups = _by_column(inside) if item.drawn == "sweep" else _by_row(inside)
     return any(sum(bool(each.runs) for each in at.values()) > 1 for at in groups.values())
 
 
 def _by_column(inside: Sequence[Compared]) -> dict[str, dict[str, Compared]]:
-    """Return what is compared by column and row, columns with a finished run alone."""
+    """Return the cells by column and row; columns without a finished run are left out."""
     found: dict[str, dict[str, Compared]] = {}
     for each in inside:
-        found.setdefault(each.entry.column, {})[each.entry.row] = each
+        found.setdefault(each.cell.column, {})[each.cell.row] = each
     return {column: at for column, at in found.items() if any(each.runs for each in at.values())}
 
 
 def _by_row(inside: Sequence[Compared]) -> dict[str, dict[str, Compared]]:
-    """Return what is compared by row and column, where a run has finished."""
+    """Return the cells by row and column, where a run has finished."""
     found: dict[str, dict[str, Compared]] = {}
     for each in inside:
         if each.runs:
-            found.setdefault(each.entry.row, {})[each.entry.column] = each
+            found.setdefault(each.cell.row, {})[each.cell.column] = each
     return found

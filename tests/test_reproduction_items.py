@@ -1,4 +1,4 @@
-"""The paper's tables and figures as lists of runs: the right settings, and the figures that are printed."""
+"""The paper's tables and figures as lists of runs: the settings, and the printed figures."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import fedcap
 from fedcap import Experiment
 from fedcap.errors import InputError
 from fedcap.experiments.grid import Grid
-from fedcap.experiments.paper import published
-from fedcap.experiments.paper.items import item, items
-from fedcap.experiments.paper.recorded import Recorded, cells, progress
-from fedcap.experiments.paper.setups import DATASETS, STAND_IN
 from fedcap.runs import settings_key
+from reproduction import published
+from reproduction.items import find, items
+from reproduction.recorded import Recorded, grid_cells
+from reproduction.setups import DATASETS, STAND_IN
 
 GAINS = {
     ("cifar10", "lie"): (0.67, 0.96, 2.19, 2.76, 2.38, 2.19),
@@ -25,7 +25,7 @@ GAINS = {
     ("wisdm", "lie"): (-0.99, 0.15, 0.44, 1.39, 1.71, 2.31),
     ("wisdm", "ipm"): (-54.41, -1.86, -42.73, 10.39, -45.02, 11.17),
 }
-"""What Table II prints beside each figure: how much Bucketing and GAS add to the rule alone."""
+"""The gains that Table II prints: how much Bucketing and GAS add to the rule alone."""
 
 
 def test_table_2_less_its_gains_is_table_1() -> None:
@@ -49,7 +49,7 @@ def key(**settings: Any) -> str:
 
 
 def keys(name: str, **only: str) -> set[str]:
-    return {cell.key for cell in cells(item(name).only(**only).entries, [0])}
+    return {cell.key for cell in grid_cells(find(name).only(**only).cells, [0])}
 
 
 def with_options(alpha: float, phi: float, lambda_: float) -> dict[str, Any]:
@@ -91,13 +91,13 @@ def test_cells_have_the_settings_of_the_paper() -> None:
 
 def test_one_setting_is_the_same_under_every_attack() -> None:
     for dataset in (*DATASETS, *STAND_IN.values()):
-        column = item("table-1").only(dataset=dataset, column="FedCAP, one setting")
-        methods = [cell.experiment.settings()["method"] for cell in cells(column.entries, [0])]
+        column = find("table-1").only(dataset=dataset, column="FedCAP, one setting")
+        methods = [cell.experiment.settings()["method"] for cell in grid_cells(column.cells, [0])]
         assert methods == [Experiment(dataset=dataset, method="fedcap").settings()["method"]] * 6
 
 
 def test_every_cell_can_be_planned_without_its_data() -> None:
-    counts = {name: progress(found, Recorded([])) for name, found in items().items()}
+    counts = {name: Recorded([]).progress(found.cells) for name, found in items().items()}
     assert all(done == 0 < whole for done, whole in counts.values())
     assert counts["table-4"] == (0, 25)
 
@@ -106,18 +106,18 @@ def test_tables_share_their_runs() -> None:
     alone = keys("table-3", dataset="wisdm", column="FedCAP")
     assert len(alone) == 7
     assert len(alone & keys("table-1", dataset="wisdm", column="FedCAP")) == 6
-    both = [*item("table-3").only("wisdm").entries, *item("table-1").only("wisdm").entries]
-    assert len({cell.key for cell in cells(both, [0])}) == len(cells(both, [0]))
+    both = [*find("table-3").only("wisdm").cells, *find("table-1").only("wisdm").cells]
+    assert len({cell.key for cell in grid_cells(both, [0])}) == len(grid_cells(both, [0]))
 
 
 @pytest.mark.parametrize(("attack", "rounds", "read"), [("ipm", 12, {12}), ("sign-flipping", 25, {14, 25})])
 def test_presets_are_compared_with_the_same_settings_after_as_many_rounds(
     attack: str, rounds: int, read: set[int]
 ) -> None:
-    paper = item("hardened").only("cifar10", "paper's", attack).entries
-    ours = item("hardened").only("cifar10", "hardened", attack).entries
-    (theirs,), (made,) = ([cell.experiment for cell in cells(entries, [0])] for entries in (paper, ours))
-    assert {cell.key for cell in cells(paper, [0])} == keys(
+    paper = find("hardened").only("cifar10", "paper's", attack).cells
+    ours = find("hardened").only("cifar10", "hardened", attack).cells
+    (theirs,), (made,) = ([cell.experiment for cell in grid_cells(entries, [0])] for entries in (paper, ours))
+    assert {cell.key for cell in grid_cells(paper, [0])} == keys(
         "table-3", dataset="cifar10", column="FedCAP", attack=attack
     )
     assert (theirs.rounds, made.rounds) == (100, rounds)
@@ -131,11 +131,11 @@ def test_presets_are_compared_with_the_same_settings_after_as_many_rounds(
 
 
 def test_alpha_without_tuning_is_compared_with_the_chosen_alpha_after_as_many_rounds() -> None:
-    (fixed,) = item("auto-alpha").only("wisdm", "chosen").entries
-    (auto,) = item("auto-alpha").only("wisdm", "auto").entries
+    (fixed,) = find("auto-alpha").only("wisdm", "chosen").cells
+    (auto,) = find("auto-alpha").only("wisdm", "auto").cells
     assert fixed.read == auto.read == "tacc_after_25"
-    (theirs,), (made,) = ([cell.experiment for cell in cells([entry], [0])] for entry in (fixed, auto))
-    assert {cell.key for cell in cells([fixed], [0])} == keys(
+    (theirs,), (made,) = ([cell.experiment for cell in grid_cells([entry], [0])] for entry in (fixed, auto))
+    assert {cell.key for cell in grid_cells([fixed], [0])} == keys(
         "table-3", dataset="wisdm", column="FedCAP", attack="none"
     )
     assert made.rounds == 25
@@ -145,21 +145,21 @@ def test_alpha_without_tuning_is_compared_with_the_chosen_alpha_after_as_many_ro
 
 
 def test_seeds_and_rounds_make_other_runs() -> None:
-    entries = item("table-3").only("wisdm", "FedCAP", "ipm").entries
-    found = cells(entries, [0, 2], rounds=7)
+    entries = find("table-3").only("wisdm", "FedCAP", "ipm").cells
+    found = grid_cells(entries, [0, 2], rounds=7)
     assert [cell.experiment.seed for cell in found] == [0, 2]
     assert {cell.experiment.rounds for cell in found} == {7}
-    assert len({cell.key for cell in found} | {cells(entries, [0])[0].key}) == 3
+    assert len({cell.key for cell in found} | {grid_cells(entries, [0])[0].key}) == 3
 
 
 def test_an_unknown_table_column_or_data_set_answers_with_those_there_are() -> None:
     with pytest.raises(InputError, match="table-3"):
-        item("tabel-3")
+        find("tabel-3")
     with pytest.raises(InputError, match=r"no column 'Krumm'.*M-Krum"):
-        item("table-1").only(column="Krumm")
+        find("table-1").only(column="Krumm")
     with pytest.raises(InputError, match=r"no dataset 'mnist'.*emnist"):
-        item("table-1").only(dataset="mnist")
-    assert {entry.column for entry in item("table-1").only(column="fltrust").entries} == {"FLTrust"}
+        find("table-1").only(dataset="mnist")
+    assert {entry.column for entry in find("table-1").only(column="fltrust").cells} == {"FLTrust"}
 
 
 def test_the_grid_of_every_method_can_be_planned() -> None:
