@@ -21,7 +21,7 @@ from fedcap.experiments.engine import LogFailures
 from fedcap.experiments.grid import Cell
 from fedcap.experiments.local import LocalEngine
 from fedcap.experiments.store import CellStore
-from fedcap.simulation import available_cores, make_crew
+from fedcap.simulation import available_cores, make_pool
 
 METHODS, ATTACKS = ("fedavg", "fedcap"), ("none", "sign-flipping", "lie", "min-max", "ipm")
 SEEDS, ROUNDS, WORKERS = 3, 30, 2
@@ -49,7 +49,7 @@ def by_command(planned: Sequence[Cell], store: CellStore) -> None:
 
 def one_by_one(planned: Sequence[Cell], store: CellStore) -> None:
     """Play the cells one after the other with two workers that stay."""
-    with make_crew(WORKERS) as crew:
+    with make_pool(WORKERS) as crew:
         for cell in planned:
             cell.experiment.run(store.directory(cell), crew)
             store.save(cell)

@@ -23,11 +23,11 @@ from fedcap.report.page import page
 from fedcap.report.story import packed
 from fedcap.runs import (
     Accuracy,
+    AttackStats,
     ClientAccuracy,
     Mixing,
     Outcome,
     Provenance,
-    Realised,
     Reason,
     RoundRecord,
     RunDirectory,
@@ -92,7 +92,7 @@ def _round(
         refused={},
         bounded={},
         removed={name: Reason("norm", 7.1, LIMIT, f"norm 7.1 over {LIMIT:g}") for name in out},
-        attack=Realised(4.0 + float(draw.random()), 2.0, -0.3) if set(there) & set(bad) else None,
+        attack=AttackStats(4.0 + float(draw.random()), 2.0, -0.3) if set(there) & set(bad) else None,
         diverged=[],
         bytes=1_000_000,
         seconds=Seconds(*draw.random(5).tolist()),

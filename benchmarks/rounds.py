@@ -17,7 +17,7 @@ from benchmarks.plain import fedavg_round, fedcap_round, plain_clients, plain_ne
 from benchmarks.work import ALL_THREADS, WORK, Work, matmul_peak, product_seconds, threads
 from fedcap.products import chosen_products, fast_products
 from fedcap.simulation import Simulation
-from fedcap.training import Learner, Network, available_cores, make_crew
+from fedcap.training import Learner, Network, available_cores, make_pool
 
 TURNS = 5
 METHODS = ("fedavg", "fedcap", "fedcap under IPM")
@@ -38,7 +38,7 @@ def ours(work: Work, method: str) -> Iterator[Round]:
         malicious=0.25,
         rounds=1000,
     )
-    with make_crew() as crew:
+    with make_pool() as crew:
         with threads(1):
             simulation = Simulation(experiment, crew)
             simulation.play()

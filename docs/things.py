@@ -15,7 +15,7 @@ from fedcap.cli.list import Explanation, explanations, registries
 from fedcap.registry import Registry
 
 BESIDE = (20, 6)
-"""The N and M for which the page of all rules tells how many bad rows each withstands."""
+"""The N and M for which the page of all rules has the number of malicious rows that each tolerates."""
 
 OWN = {
     "methods": "method",
@@ -58,12 +58,12 @@ def overview(room: str, registry: Registry[Any], things: list[Explanation]) -> s
     note = ""
     if registry is aggregators.registry:
         clients, bad = BESIDE
-        head.append(f"withstands, of {clients}")
+        head.append(f"tolerates, of {clients}")
         for row, thing in zip(rows, things, strict=True):
-            row.append(str(aggregators.make(thing.name).withstands(clients, bad)))
+            row.append(str(aggregators.make(thing.name).tolerates(clients, bad)))
         note = (
-            f"The last column is how many bad rows among {clients}, whatever they hold, a rule survives that"
-            f" is told to expect {bad}. 0 is no promise: the rule's page says what it is good against."
+            f"The last column is the number of malicious rows among {clients}, whatever their values, that a"
+            f" rule with M = {bad} tolerates. 0 is no guarantee: the rule's page says what it works against."
         )
     own = f"[Bring your own {OWN[room]}](../../own/{OWN[room]}.md)." if room in OWN else ""
     return page(f"# {room.capitalize()}", prose(_room(registry)), table(head, rows), note, own)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcap.attacks import Attack, Crafted, View
+from fedcap.attacks import Attack, View
 from fedcap.state import Samples
 
 SEEN: list[View] = []
@@ -18,9 +18,10 @@ SEEN: list[View] = []
 class Counting(Attack):
     """Scales the honest update by how often it has struck: its memory."""
 
-    def craft(self, view: View) -> Crafted:
+    def craft(self, view: View) -> Tensor:
         times = view.memory.get("times", torch.zeros(())) + 1
-        return Crafted(times * view.updates[view.malicious], {"times": times})
+        view.memory["times"] = times
+        return times * view.updates[view.malicious]
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedcap.detection import Look
+from fedcap.detection import Batch, RoundView
 from fedcap.matrix import Rows
 
 
-def look_of(rows: Tensor, ids: Sequence[int] | None = None) -> Look:
+def view_of(rows: Tensor, ids: Sequence[int] | None = None) -> RoundView:
     names = torch.arange(len(rows)) if ids is None else torch.tensor(ids)
-    return Look(1, names, rows, Rows(rows))
+    return RoundView(Batch(names, rows, torch.ones(len(rows), dtype=torch.float64)), Rows(rows))
 
 
 def crowd(count: int, width: int = 400, seed: int = 0, common: float = 1.0) -> Tensor:

@@ -56,7 +56,7 @@ class Small:
         self.folder = folder
         self.children: dict[str, Program] = {}
         data = {"name": "digits"}
-        self.sites = [self.enrol(f"site{k}", {"dataset": data, "client": str(k)}) for k in range(sites)]
+        self.sites = [self.add(f"site{k}", {"dataset": data, "client": str(k)}) for k in range(sites)]
 
     def enrol(self, name: str, content: dict[str, Any] | None = None, agrees: bool = True) -> SiteDirectory:
         """Set a site up and take it in."""

@@ -6,6 +6,8 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +15,9 @@ from torch import Tensor, nn
 from training_tools import CLASSES, INPUTS
 
 from fedcap.cli import main
+from fedcap.detection import Batch, RoundView, Verdict
 from fedcap.errors import InputError
-from fedcap.methods.base import Conclusion, Dispatch, Method, Uploads, conclude
+from fedcap.methods.base import Method, Sent
 from fedcap.runs import Result, RoundRecord
 from fedcap.training import SGD
 
@@ -47,13 +50,37 @@ def without_times(result: Result) -> dict[str, object]:
     return {key: value for key, value in content.items() if not key.startswith("seconds")}
 
 
+@dataclass
+class Ended:
+    """A round after its end."""
+
+    state: Any
+    memory: Any
+    view: RoundView
+    verdict: Verdict
+
+    @property
+    def uncounted(self) -> set[int]:
+        """Clients that are not removed, and whose upload does not count."""
+        left = ~self.view.counting(self.verdict)
+        return set(self.view.ids[left].tolist()) - set(self.verdict.removed)
+
+    @property
+    def notes(self) -> list[str]:
+        return [*self.verdict.notes, *self.view.notes]
+
+
 def end_round(
-    method: Method, state: object, uploads: Uploads, dispatch: Dispatch | None = None
-) -> Conclusion:
-    """End a round; unless a dispatch is given, those who answered, and nobody else, took part."""
-    memory = method.judge.start() if method.judge else {}
-    sent = dispatch or method.dispatch(state, uploads.ids, {})
-    return conclude(method, state, memory, sent, uploads)
+    method: Method, state: object, batch: Batch, sent: Sent | None = None, memory: object = None
+) -> Ended:
+    """End a round; unless `sent` is given, exactly the clients that answered took part."""
+    sent = method.send(state, batch.ids, {}) if sent is None else sent
+    view = method.view(state, sent, batch)
+    verdict = Verdict()
+    if method.defence is not None:
+        memory = method.defence.start() if memory is None else memory
+        verdict, memory = method.defence(view, memory)
+    return Ended(method.update(state, sent, view, verdict), memory or {}, view, verdict)
 
 
 class Killed(Exception):

@@ -36,7 +36,8 @@ def fedcap_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_a_share_that_comes_to_nobody_is_told_before_the_run_and_in_the_summary(
     fedcap_run: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = "attack ipm, but no client is malicious: 0.01 of 20 is none; set malicious to 0.05 or more"
+    said = "attack ipm, but no client is malicious: "
+    said += "a share of 0.01 of 20 clients is 0; set malicious to 0.05 or more"
     with caplog.at_level(logging.WARNING, "fedcap"):
         out, _ = fedcap_run("--attack", "ipm", "--malicious", "0.01")
     assert [record.message for record in caplog.records] == [said]
@@ -65,8 +66,8 @@ def test_too_few_clients_and_an_empty_list_are_told_too(caplog: pytest.LogCaptur
         ).run()
         fedcap.Experiment(attack={"name": "ipm", "clients": []}, **FEW).run()
     assert [record.message for record in caplog.records] == [
-        "attack ipm, but no client is malicious: 2 clients are too few for one of them to be",
-        "attack ipm, but no client is malicious: attack.clients is empty",
+        "attack ipm, but no client is malicious: 2 clients are too few for a malicious one",
+        "attack ipm, but no client is malicious: attack.clients names no client",
     ]
 
 

@@ -14,11 +14,11 @@ from view_tools import calibrated, cosine, matrix, seen
 
 import fedcap
 from fedcap import attacks, methods
-from fedcap.attacks import Foresight, ServerView, View
-from fedcap.attacks.base import Scene, harm, longest
+from fedcap.attacks import Preview, ServerView, View
+from fedcap.attacks.base import Geometry, damage, longest
 from fedcap.errors import InputError
 from fedcap.server.uploads import Upload
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 
 ADAPTIVE: list[Any] = [
     "cuckoo",
@@ -46,11 +46,11 @@ TINY = {
 def accuse_longer_than(limit: float, view: View) -> View:
     """A server that accuses whoever's calibrated row is longer than a limit, and averages all rows."""
 
-    def look_ahead(rows: Tensor) -> Foresight:
+    def run_preview(rows: Tensor) -> Preview:
         long = torch.from_numpy(np.linalg.norm(calibrated(view, rows), axis=1) > limit)
-        return Foresight(long, rows.mean(dim=0).expand_as(rows), torch.ones(len(rows), dtype=torch.bool))
+        return Preview(long, rows.mean(dim=0).expand_as(rows), torch.ones(len(rows), dtype=torch.bool))
 
-    return replace(view, look_ahead=look_ahead)
+    return replace(view, run_preview=run_preview)
 
 
 def test_a_cuckoo_lies_at_the_given_cosine_to_its_victim_and_is_as_long():
@@ -82,8 +82,8 @@ def test_a_blind_cuckoo_knows_nothing_of_the_others():
         view,
         updates=updates,
         generator=torch.Generator().manual_seed(0),
-        look_at_received=lambda row: received[row],
-        look_at_server=lambda: pytest.fail("it looked at the server"),
+        read_received=lambda row: received[row],
+        read_server=lambda: pytest.fail("it looked at the server"),
     )
     attack = attacks.make("cuckoo", blind=True)
     assert torch.equal(attack.strike(view).rows[5:], attack.strike(other).rows[5:])
@@ -151,8 +151,8 @@ def test_a_copied_row_is_its_owner_s_and_the_victims_take_turns():
 
 
 def test_a_server_without_a_global_model_compares_updates_as_they_were_sent():
-    view = replace(seen(), look_at_server=ServerView)
-    assert torch.equal(Scene.of(view).rows, view.updates)
+    view = replace(seen(), read_server=ServerView)
+    assert torch.equal(Geometry.of(view).rows, view.updates)
     assert torch.equal(attacks.make("frame", how="copy").strike(view).rows[6], view.updates[0])
 
 
@@ -171,7 +171,7 @@ def test_a_steady_drift_keeps_its_direction_and_follows_what_comes_of_it():
     way = first.rows[5]
     assert torch.unique(way.abs().round(decimals=5)).numel() == 1  # a sign vector
     moved = [view.received(row) + 0.1 * way for row in range(8)]
-    pushed = replace(view, memory=first.memory, round=2, look_at_received=lambda row: moved[row])
+    pushed = replace(view, memory=first.memory, round=2, read_received=lambda row: moved[row])
     held = replace(view, memory=first.memory, round=2)
     harder, softer = attack.strike(pushed).rows[5], attack.strike(held).rows[5]
     torch.testing.assert_close(harder, 1.25 * way)
@@ -236,23 +236,23 @@ def test_what_would_silently_be_another_attack_is_refused(name: str, options: di
 def test_harm_is_how_far_the_victims_next_models_are_thrown_back():
     view = seen()
     everybody = torch.ones(8, dtype=torch.bool)
-    before = Foresight(~everybody, matrix(8, 400, 5), everybody)
-    after = Foresight(~everybody, matrix(8, 400, 6), everybody)
+    before = Preview(~everybody, matrix(8, 400, 5), everybody)
+    after = Preview(~everybody, matrix(8, 400, 6), everybody)
     served = replace(after, served=torch.arange(8) > 0)
     own = view.updates.double().numpy()
     back = [
         (before.models[k] - after.models[k]).double().numpy() @ own[k] / np.linalg.norm(own[k])
         for k in range(5)
     ]
-    assert harm(view, before, after) == pytest.approx(np.mean(back), rel=1e-4)
-    assert harm(view, before, served) == pytest.approx(np.mean(back[1:]), rel=1e-4)
+    assert damage(view, before, after) == pytest.approx(np.mean(back), rel=1e-4)
+    assert damage(view, before, served) == pytest.approx(np.mean(back[1:]), rel=1e-4)
 
 
 def test_the_largest_size_that_passes_is_found():
     view = seen()
     limited = replace(
         view,
-        look_ahead=lambda rows: Foresight(rows[:, 0] > 7.3, rows, torch.ones(8, dtype=torch.bool)),
+        run_preview=lambda rows: Preview(rows[:, 0] > 7.3, rows, torch.ones(8, dtype=torch.bool)),
     )
     assert longest(limited, lambda size: torch.full((3, 400), size), 0.5) == pytest.approx(7.3, rel=0.02)
     assert longest(view, lambda size: torch.full((3, 400), size), 0.5) == 64 * 0.5  # nobody is ever accused
@@ -263,15 +263,15 @@ def test_stealth_sends_the_most_harmful_of_what_passes():
     lengths = np.linalg.norm(calibrated(view, view.updates), axis=1)
     limited = accuse_longer_than(1.5 * lengths.max(), view)
     found = attacks.make("stealth").strike(limited).rows
-    foreseen = limited.foresee(found)
+    foreseen = limited.preview(found)
     assert not foreseen.accused.any()
-    assert harm(limited, limited.foresee(view.updates), foreseen) > 0
+    assert damage(limited, limited.preview(view.updates), foreseen) > 0
 
 
 def test_stealth_starts_from_its_own_row_and_is_no_longer_than_the_victims_however_it_was_led_astray():
     view = seen()
     astray = torch.stack([(1 + 9 * (row > 5)) * view.received(row) for row in range(8)])
-    hopeless = accuse_longer_than(0.1, replace(view, look_at_received=lambda row: astray[row]))
+    hopeless = accuse_longer_than(0.1, replace(view, read_received=lambda row: astray[row]))
     honest = calibrated(hopeless, view.updates)
     lengths = np.linalg.norm(honest, axis=1)
     usual = np.sort(lengths[:5])[2]
@@ -283,9 +283,9 @@ def test_stealth_starts_from_its_own_row_and_is_no_longer_than_the_victims_howev
 def test_the_worst_of_a_family_is_the_one_that_does_the_most_harm():
     view = seen()
     sent = attacks.make("worst-of", family=["lie", "ipm"], sizes=[1.0]).strike(view).rows
-    before = view.foresee(view.updates)
+    before = view.preview(view.updates)
     done = {
-        name: harm(view, before, view.foresee(attacks.make(name).strike(view).rows))
+        name: damage(view, before, view.preview(attacks.make(name).strike(view).rows))
         for name in ("lie", "ipm")
     }
     assert done["ipm"] > done["lie"]
@@ -294,25 +294,25 @@ def test_the_worst_of_a_family_is_the_one_that_does_the_most_harm():
 
 def test_without_a_server_the_plain_mean_stands_for_it():
     updates = matrix(4, 6)
-    ahead = View(updates, torch.zeros(4, dtype=torch.bool)).foresee(updates)
+    ahead = View(updates, torch.zeros(4, dtype=torch.bool)).preview(updates)
     np.testing.assert_allclose(ahead.models[2], updates.numpy().mean(axis=0), rtol=1e-5)
     assert not ahead.accused.any()
 
 
 def test_a_scene_is_what_the_server_sees():
     view = seen()
-    scene = Scene.of(view)
+    scene = Geometry.of(view)
     np.testing.assert_allclose(scene.rows, calibrated(view, view.updates), atol=1e-5)
     torch.testing.assert_close(scene.updates(scene.rows[5:]), view.updates[5:], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("method", methods.names())
 def test_what_is_foreseen_is_what_comes_and_nothing_changes_by_it(method: str):
-    simulation = Simulation(fedcap.Experiment(method=method, attack="none", **TINY), make_crew(1))
+    simulation = Simulation(fedcap.Experiment(method=method, attack="none", **TINY), make_pool(1))
     simulation.play()
     server = simulation.server
-    opening = server.open(simulation.names)
-    serving = server.serve([Upload(k, opening.round, torch.zeros(server._size), 1) for k in opening.asked])
+    sent = server.open(simulation.names)
+    serving = server.serve([Upload(k, sent.round, torch.zeros(server._size), 1) for k in sent.asked])
     generator = torch.Generator().manual_seed(1)
     uploads = [
         Upload(
@@ -321,9 +321,9 @@ def test_what_is_foreseen_is_what_comes_and_nothing_changes_by_it(method: str):
         for k in serving.clients
     ]
     root = None if serving.root_start is None else torch.randn(server._size, generator=generator)
-    before = {name: tensor.clone() for name, tensor in server.tensors().items()}
-    closing, offer = server.foresee(uploads, root)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in server.tensors().items())
+    before = {name: tensor.clone() for name, tensor in server.state_dict().items()}
+    closing, offer = server.preview(uploads, root)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in server.state_dict().items())
     assert server.close(uploads, root) == closing
     then = server.models_for(serving.clients)
     assert then.clients == offer.clients

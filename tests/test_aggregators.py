@@ -14,8 +14,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 from scipy.stats import trim_mean
 
-from fedcap import aggregators
-from fedcap import matrix as columns
+from fedcap import aggregators, matrix
 from fedcap.aggregators import Aggregator, base
 from fedcap.aggregators.dnc import outlier_scores
 from fedcap.aggregators.norm_clipping import clipping_factors
@@ -150,7 +149,7 @@ def test_dnc_drops_what_stands_out_in_the_main_direction():
 def test_dnc_keeps_what_no_iteration_drops_and_samples_columns():
     matrix = torch.from_numpy(np.random.default_rng(1).normal(size=(12, 30)))
     rule = aggregators.make("dnc", columns=5, iterations=4, seed=3)
-    chance = base.draw(3, matrix)
+    chance = base.generator_for(3, matrix)
     dropped = set()
     for _ in range(4):
         sample = torch.randperm(30, generator=chance)[:5]
@@ -179,7 +178,7 @@ def test_gas_keeps_the_rows_nearest_to_the_inner_rule(inner: str):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_bucketing_is_the_inner_rule_on_the_averages_of_its_buckets(size: int):
     def oracle(x: np.ndarray, malicious: int) -> np.ndarray:
-        order = torch.randperm(len(x), generator=base.draw(5, torch.from_numpy(x))).numpy()
+        order = torch.randperm(len(x), generator=base.generator_for(5, torch.from_numpy(x))).numpy()
         buckets = [x[order[start : start + size]].mean(axis=0) for start in range(0, len(x), size)]
         return np.median(buckets, axis=0)
 
@@ -193,7 +192,7 @@ def test_bucketing_is_the_inner_rule_on_the_averages_of_its_buckets(size: int):
 def test_the_buckets_change_with_the_round_and_with_the_seed_but_not_by_themselves():
     rule = aggregators.make("bucketing", rule="median")
     rounds = [torch.randn(20, 8, generator=torch.Generator().manual_seed(seed)) for seed in range(10)]
-    orders = {tuple(torch.randperm(20, generator=base.draw(0, rows)).tolist()) for rows in rounds}
+    orders = {tuple(torch.randperm(20, generator=base.generator_for(0, rows)).tolist()) for rows in rounds}
     assert len(orders) == 10
     assert torch.equal(rule(rounds[0]), rule(rounds[0].clone()))
     assert not torch.equal(rule(rounds[0]), aggregators.make("bucketing", rule="median", seed=1)(rounds[0]))
@@ -212,7 +211,7 @@ def test_wrappers_compose_by_name_and_by_table():
 @pytest.mark.parametrize("name", [name for name in ROBUST if name not in ("bucketing", "dnc")])
 def test_single_precision_gives_what_double_gives_over_many_blocks_of_columns(name: str):
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(20, 3 * columns.CACHED // 20 + 7, generator=generator, dtype=torch.float64)
+    rows = torch.randn(20, 3 * matrix.CACHED // 20 + 7, generator=generator, dtype=torch.float64)
     rows = (100 + rows).float()  # an offset that single-precision products would drown in
     rule = aggregators.make(name, **({"chunks": 7} if name == "gas" else {}))
     found = rule(rows, malicious=6)

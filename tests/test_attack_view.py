@@ -13,7 +13,7 @@ from torch import Tensor
 
 import fedcap
 from fedcap.attacks import View
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 
 QUICK = {"rounds": 3, "participation": 0.6, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
 
@@ -25,7 +25,7 @@ def seen() -> list[View]:
 
 
 def test_an_attacker_sees_what_was_sent_the_servers_model_its_pools_and_its_limits(seen: list[View]) -> None:
-    simulation = Simulation(fedcap.Experiment(attack="attack_tools:Looking", **QUICK), make_crew(1))
+    simulation = Simulation(fedcap.Experiment(attack="attack_tools:Looking", **QUICK), make_pool(1))
     for number in (1, 2, 3):
         seen.clear()
         held, model = simulation.server.pools, simulation.server.global_model
@@ -51,7 +51,7 @@ def test_an_attacker_sees_what_was_sent_the_servers_model_its_pools_and_its_limi
 
 def test_what_each_was_sent_is_what_it_trained_from(seen: list[View]) -> None:
     simulation = Simulation(
-        fedcap.Experiment(attack="attack_tools:Looking", method="fedfomo", **QUICK), make_crew(1)
+        fedcap.Experiment(attack="attack_tools:Looking", method="fedfomo", **QUICK), make_pool(1)
     )
     simulation.play()
     simulation.play()
@@ -98,7 +98,7 @@ def test_an_attack_remembers_over_rounds_and_over_a_killed_run(tmp_path: Path) -
 
 
 def test_an_attack_on_data_sees_inputs_as_well_as_labels() -> None:
-    simulation = Simulation(fedcap.Experiment(attack="attack_tools:Inputs", **QUICK), make_crew(1))
+    simulation = Simulation(fedcap.Experiment(attack="attack_tools:Inputs", **QUICK), make_pool(1))
     for client, true in zip(simulation.names, simulation.data.train, strict=True):
         mine, again = (simulation.adversary.training_data(client, true, 10) for _ in range(2))
         assert torch.equal(mine.y, true.y)

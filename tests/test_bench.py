@@ -34,12 +34,12 @@ from fedcap.rng import derived_seed
 from fedcap.state import Tensors
 from fedcap.training import (
     SGD,
-    Bench,
-    Job,
     Layout,
     Learner,
     LocalData,
     Network,
+    Task,
+    TaskRunner,
     Trainer,
     Work,
     fit,
@@ -56,19 +56,19 @@ def _single_thread() -> Iterator[None]:
 DATA = LocalData(samples_of(14, seed=1), samples_of(9, seed=101))
 
 
-def bench_of(build: Callable[[], nn.Module], trainer: Trainer = Pair(), **options) -> Bench:  # noqa: B008
+def runner_of(build: Callable[[], nn.Module], trainer: Trainer = Pair(), **options) -> TaskRunner:  # noqa: B008
     sgd = SGD(lr=0.1, epochs=2, batch_size=5, **options)
-    return Bench(build, trainer, sgd, seed=11, size=Layout.of(build()).size)
+    return TaskRunner(build, trainer, sgd, seed=11, size=Layout.of(build()).size)
 
 
-def weights_of(bench: Bench) -> tuple[Tensor, Tensors]:
+def weights_of(bench: TaskRunner) -> tuple[Tensor, Tensors]:
     """A model to receive, 1×D, and what the client keeps."""
     return initial_weights(bench.build, 1)[None], {"personal": initial_weights(bench.build, 51)}
 
 
-def performed(bench: Bench, job: Job, data: LocalData = DATA) -> tuple[Tensor, Tensor]:
+def performed(bench: TaskRunner, job: Task, data: LocalData = DATA) -> tuple[Tensor, Tensor]:
     """What a client sends, and its personal model."""
-    work = bench.perform(job, data, *weights_of(bench))
+    work = bench.run(job, data, *weights_of(bench))
     nothing = torch.zeros(0)
     return (
         nothing if work.update is None else work.update.clone(),
@@ -77,40 +77,40 @@ def performed(bench: Bench, job: Job, data: LocalData = DATA) -> tuple[Tensor, T
 
 
 def test_a_job_hands_over_what_the_trainer_sends_and_keeps():
-    bench = bench_of(perceptron, shuffle=False)
+    bench = runner_of(perceptron, shuffle=False)
     received, kept = weights_of(bench)
     client = client_of(perceptron, DATA.train, bench.sgd)
     expected = bench.trainer.train(client, received, kept)
-    update, personal = performed(bench, Job("train", "1", 3))
+    update, personal = performed(bench, Task("train", "1", 3))
     assert_near(update, expected.update)
     assert_near(personal, expected.kept["personal"])
     request = bench.trainer.request(client, received[0])
-    assert_near(performed(bench, Job("request", "1", 3))[0], request)
+    assert_near(performed(bench, Task("request", "1", 3))[0], request)
 
 
 def test_only_training_makes_something_to_keep_and_evaluation_makes_nothing():
-    bench = bench_of(perceptron)
-    requested = bench.perform(Job("request", "1", 3), DATA, *weights_of(bench))
+    bench = runner_of(perceptron)
+    requested = bench.run(Task("request", "1", 3), DATA, *weights_of(bench))
     assert requested.update is not None
     assert requested.kept is None
-    tested = bench.perform(Job("evaluate", "1", 3, evaluate=True), DATA, *weights_of(bench))
+    tested = bench.run(Task("evaluate", "1", 3, evaluate=True), DATA, *weights_of(bench))
     assert (tested.update, tested.kept) == (None, None)
 
 
 def test_a_job_leaves_what_it_was_given_as_it_was():
-    bench = bench_of(with_batch_norm)
+    bench = runner_of(with_batch_norm)
     received, kept = weights_of(bench)
     before = received.clone(), kept["personal"].clone()
-    bench.perform(Job("train", "1", 3, evaluate=True), DATA, received, kept)
+    bench.run(Task("train", "1", 3, evaluate=True), DATA, received, kept)
     assert torch.equal(received, before[0])
     assert torch.equal(kept["personal"], before[1])
 
 
 @pytest.mark.parametrize("client", ["3", "hospital-a"])
 def test_the_order_of_samples_is_drawn_for_the_kind_the_round_and_the_client(client: str):
-    bench = bench_of(perceptron, Alone())
+    bench = runner_of(perceptron, Alone())
     received, _ = weights_of(bench)
-    update, _ = performed(bench, Job("train", client, 7))
+    update, _ = performed(bench, Task("train", client, 7))
     known_as = 3 if client == "3" else client  # runs whose clients had numbers draw as they did
     generator = torch.Generator().manual_seed(derived_seed(11, "train", 7, known_as))
     learner = Learner(Network(perceptron()), received[0])
@@ -119,8 +119,8 @@ def test_the_order_of_samples_is_drawn_for_the_kind_the_round_and_the_client(cli
 
 
 def test_every_client_round_and_kind_draws_for_itself():
-    bench = bench_of(perceptron, Alone())
-    jobs = [Job("train", "0", 1), Job("train", "1", 1), Job("train", "0", 2), Job("request", "0", 1)]
+    bench = runner_of(perceptron, Alone())
+    jobs = [Task("train", "0", 1), Task("train", "1", 1), Task("train", "0", 2), Task("request", "0", 1)]
     assert len({tuple(performed(bench, job)[0].tolist()) for job in jobs}) == 4
 
 
@@ -134,7 +134,7 @@ ARCHITECTURES = {
 
 @pytest.mark.parametrize("build", ARCHITECTURES.values(), ids=ARCHITECTURES)
 def test_a_job_done_again_has_the_same_result(build: Callable[[], nn.Module]):
-    bench, job = bench_of(build), Job("train", "1", 3, evaluate=True)
+    bench, job = runner_of(build), Task("train", "1", 3, evaluate=True)
     first, again = performed(bench, job), performed(bench, job)
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
@@ -142,14 +142,14 @@ def test_a_job_done_again_has_the_same_result(build: Callable[[], nn.Module]):
 
 @pytest.mark.parametrize("build", ARCHITECTURES.values(), ids=ARCHITECTURES)
 def test_a_result_does_not_depend_on_the_jobs_before(build: Callable[[], nn.Module]):
-    job = Job("train", "1", 3)
-    expected = performed(bench_of(build), job)
-    bench = bench_of(build)
+    job = Task("train", "1", 3)
+    expected = performed(runner_of(build), job)
+    bench = runner_of(build)
     other = LocalData(samples_of(17, seed=5), samples_of(8, seed=6))
     for before in (
-        Job("request", "2", 3),
-        Job("evaluate", "0", 3, evaluate=True),
-        Job("train", "3", 2, evaluate=True),
+        Task("request", "2", 3),
+        Task("evaluate", "0", 3, evaluate=True),
+        Task("train", "3", 2, evaluate=True),
     ):
         performed(bench, before, other)
     found = performed(bench, job)
@@ -159,7 +159,7 @@ def test_a_result_does_not_depend_on_the_jobs_before(build: Callable[[], nn.Modu
 
 @pytest.mark.parametrize("build", [perceptron, with_dropout])
 def test_jobs_leave_the_global_random_state_alone_and_do_not_look_at_it(build: Callable[[], nn.Module]):
-    bench, job = bench_of(build), Job("train", "1", 3)
+    bench, job = runner_of(build), Task("train", "1", 3)
     before = torch.get_rng_state()
     first = performed(bench, job)
     assert torch.equal(torch.get_rng_state(), before)
@@ -177,34 +177,34 @@ def correct(weights: Tensor) -> int:
 
 
 def hits(work: Work) -> tuple[int | None, int | None]:
-    return work.performed.shared_correct, work.performed.personal_correct
+    return work.performed.received_correct, work.performed.personal_correct
 
 
 def test_evaluation_counts_the_test_samples_classified_correctly():
-    bench = bench_of(linear, Alone())
+    bench = runner_of(linear, Alone())
     received, kept = weights_of(bench)
     before, own = correct(received[0]), correct(kept["personal"])
     perform = partial(bench.perform, data=DATA, received=received, kept=kept)
     assert before != own
-    assert hits(perform(Job("evaluate", "2", 1, evaluate=True))) == (before, own)
-    assert hits(perform(Job("evaluate", "2", 1, evaluate=True, holds_personal=False))) == (before, None)
-    work = perform(Job("train", "2", 1, evaluate=True))
+    assert hits(perform(Task("evaluate", "2", 1, evaluate=True))) == (before, own)
+    assert hits(perform(Task("evaluate", "2", 1, evaluate=True, has_personal=False))) == (before, None)
+    work = perform(Task("train", "2", 1, evaluate=True))
     assert hits(work) == (before, correct(work.kept["personal"]))
-    assert hits(perform(Job("train", "2", 1))) == (None, None)
+    assert hits(perform(Task("train", "2", 1))) == (None, None)
 
 
 def test_a_client_that_received_nothing_is_tested_with_its_own_model_alone():
-    bench = bench_of(linear, Alone())
+    bench = runner_of(linear, Alone())
     received, kept = weights_of(bench)
-    work = bench.perform(Job("evaluate", "2", 1, evaluate=True), DATA, received[:0], kept)
+    work = bench.run(Task("evaluate", "2", 1, evaluate=True), DATA, received[:0], kept)
     assert hits(work) == (None, correct(kept["personal"]))
 
 
 def test_tests_do_not_touch_models_that_are_still_in_their_networks():
-    bench = bench_of(perceptron, Collector(), shuffle=False)
+    bench = runner_of(perceptron, Collector(), shuffle=False)
     received, kept = weights_of(bench)
     kept = {**kept, "other": torch.zeros(bench.size), "matrix": torch.ones(2, 3)}
-    work = bench.perform(Job("train", "0", 1, evaluate=True), DATA, received, kept)
+    work = bench.run(Task("train", "0", 1, evaluate=True), DATA, received, kept)
     expected = []
     for start in (received[0], kept["personal"]):
         learner = Learner(Network(module_at(perceptron, start)), start)
@@ -218,34 +218,34 @@ def test_tests_do_not_touch_models_that_are_still_in_their_networks():
 
 @pytest.mark.parametrize("broken", ["received", "kept"])
 def test_a_model_that_diverged_is_told(broken: str):
-    bench = bench_of(perceptron)
+    bench = runner_of(perceptron)
     received, kept = weights_of(bench)
-    assert bench.perform(Job("train", "0", 1), DATA, received, kept).performed.finite
+    assert bench.run(Task("train", "0", 1), DATA, received, kept).performed.finite
     (received[0] if broken == "received" else kept["personal"])[0] = torch.nan
-    assert not bench.perform(Job("train", "0", 1), DATA, received, kept).performed.finite
+    assert not bench.run(Task("train", "0", 1), DATA, received, kept).performed.finite
 
 
 def test_a_trainer_that_keeps_something_else_is_an_error_that_says_what():
-    bench = bench_of(linear, Forgetful())
+    bench = runner_of(linear, Forgetful())
     with pytest.raises(ValueError, match=r"'personal': \(18,\).*\(got .*'souvenir': \(18,\)"):
-        bench.perform(Job("train", "0", 1), DATA, *weights_of(bench))
+        bench.run(Task("train", "0", 1), DATA, *weights_of(bench))
 
 
 def test_an_update_of_another_length_is_an_error():
-    bench = bench_of(linear, Brief())
+    bench = runner_of(linear, Brief())
     with pytest.raises(ValueError, match=r"\(18,\) \(got \(1,\)\)"):
-        bench.perform(Job("train", "0", 1), DATA, *weights_of(bench))
+        bench.run(Task("train", "0", 1), DATA, *weights_of(bench))
 
 
 def test_seconds_are_told_by_what_they_were_spent_on():
-    bench = bench_of(perceptron, Sleepy(0.2))
-    trained = bench.perform(Job("train", "0", 1, evaluate=True), DATA, *weights_of(bench)).performed
+    bench = runner_of(perceptron, Sleepy(0.2))
+    trained = bench.run(Task("train", "0", 1, evaluate=True), DATA, *weights_of(bench)).performed
     assert trained.seconds_training > 0.2 > trained.seconds_evaluating > 0
-    tested = bench.perform(Job("evaluate", "0", 1, evaluate=True), DATA, *weights_of(bench)).performed
+    tested = bench.run(Task("evaluate", "0", 1, evaluate=True), DATA, *weights_of(bench)).performed
     assert tested.seconds_evaluating > tested.seconds_training
 
 
 def test_benches_with_the_same_settings_are_equal_whatever_they_have_done():
-    bench = bench_of(perceptron)
-    performed(bench, Job("train", "0", 1))
+    bench = runner_of(perceptron)
+    performed(bench, Task("train", "0", 1))
     assert bench == replace(bench)

@@ -15,7 +15,7 @@ from torch.nn import functional
 from fedcap import models
 from fedcap.training import Network
 from fedcap.training import fast_gradient as layers
-from fedcap.training.chain import chain_of
+from fedcap.training.fast_gradient import fast_gradient_of
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def by_autograd(network: Network, x: Tensor, y: Tensor) -> Tensor:
 
 
 def is_chain(network: Network, x: Tensor) -> bool:
-    return chain_of(network.module, x.shape, network._place) is not None
+    return fast_gradient_of(network.module, x.shape, network._place) is not None
 
 
 def check(module: nn.Module, x: Tensor, y: Tensor) -> None:

@@ -172,13 +172,13 @@ def test_a_finished_run_whose_result_does_not_follow_is_told(
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (zero_tensors, "is damaged: its checksum is another"),
-        (flip(lambda content: len(content) - 1), "is damaged: its checksum is another"),
-        (flip(header_size, 128), "is damaged: its checksum is another"),
+        (zero_tensors, "is damaged: its checksum does not match"),
+        (flip(lambda content: len(content) - 1), "is damaged: its checksum does not match"),
+        (flip(header_size, 128), "is damaged: its checksum does not match"),
         (flip(lambda content: content.index(b'"dtype"') + 3), "is not a checkpoint"),
-        (flip(lambda content: content.index(b"server.round")), "is damaged: its checksum is another"),
+        (flip(lambda content: content.index(b"server.round")), "is damaged: its checksum does not match"),
         (flip(lambda content: 7, 128), "is not a checkpoint"),
-        (another_round, "is damaged: its checksum is another"),
+        (another_round, "is damaged: its checksum does not match"),
         (edit(PROVENANCE, '"malicious": [\n    "', '"malicious": [\n    "x'), "malicious is another"),
         (edit(PROVENANCE, '"weights": ', '"weights": 1'), "weights is another"),
         (edit(PROVENANCE, '"data_hash": "', '"data_hash": "f'), "its data has changed"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedcap.errors import InputError
-from fedcap.registry import spelled, spelling, split
+from fedcap.registry import parse_word, spelling, split
 from fedcap.simulation import Experiment
 
 
@@ -24,7 +24,7 @@ from fedcap.simulation import Experiment
     ],
 )
 def test_a_word_is_a_table_of_name_and_options(word: str, table: dict[str, object]) -> None:
-    assert spelled(word) == table
+    assert parse_word(word) == table
 
 
 @pytest.mark.parametrize(

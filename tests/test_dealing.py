@@ -97,7 +97,7 @@ def test_data_that_brings_its_own_split_is_split_so():
         assert not tests[part.x.flatten().long()].any()
     for part in federated.test:
         assert tests[part.x.flatten().long()].all()
-    with pytest.raises(InputError, match="comes with leaves it without"):
+    with pytest.raises(InputError, match="own split leaves it without"):
         federate(
             replace(dataset, test=torch.zeros(200, dtype=torch.bool)), partitions.make("iid"), 4, 40, 0.75, 0
         )

@@ -18,8 +18,8 @@ from training_tools import (
     perceptron,
     samples_of,
     seeded,
-    tiny_bench,
     tiny_data,
+    tiny_runner,
     with_batch_norm,
 )
 
@@ -27,7 +27,7 @@ import fedcap
 from fedcap import methods
 from fedcap.errors import InputError
 from fedcap.methods.fedrod import balanced_softmax
-from fedcap.training import SGD, Bench, Descent, Job, Learner, Network, fit
+from fedcap.training import SGD, Descent, Learner, Network, Task, TaskRunner, fit
 
 OPTIONS = [
     {"momentum": 0.9},
@@ -168,10 +168,10 @@ def test_fedrods_personal_head_has_the_options_too(options: dict[str, float]) ->
 
 def test_the_learning_rate_decays_over_rounds() -> None:
     def update(sgd: SGD, number: int) -> Tensor:
-        bench = tiny_bench(Alone())
-        bench = Bench(bench.build, bench.trainer, sgd, bench.seed, bench.size)
+        bench = tiny_runner(Alone())
+        bench = TaskRunner(bench.build, bench.trainer, sgd, bench.seed, bench.size)
         kept = {"personal": torch.zeros(18)}
-        made = bench.perform(Job("train", "a", number, (0,)), tiny_data()["a"], torch.zeros(1, 18), kept)
+        made = bench.run(Task("train", "a", number, (0,)), tiny_data()[0], torch.zeros(1, 18), kept)
         assert made.update is not None
         return made.update
 

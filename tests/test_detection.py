@@ -15,22 +15,22 @@ from torch import Tensor, nn
 
 import fedcap
 from fedcap import detection, methods
-from fedcap.detection import Detector, Judge, Look, Score, make_judge, recall, remember
+from fedcap.detection import Batch, Defence, Detector, RoundView, Score, get_values, make_defence, set_values
 from fedcap.detection.strikes import Strikes
 from fedcap.errors import InputError
 from fedcap.matrix import Rows
-from fedcap.methods.base import Judged, Uploads
+from fedcap.methods.base import Judged
 from fedcap.runs import read
 from fedcap.state import Tensors
 from fedcap.training import Layout
 
 
-def look_of(rows: Tensor, round_: int = 1) -> Look:
-    return Look(round_, torch.arange(10, 10 + len(rows)), rows, Rows(rows))
+def view_of(rows: Tensor, round_: int = 1) -> RoundView:
+    return RoundView(round_, torch.arange(10, 10 + len(rows)), rows, Rows(rows))
 
 
-def of_lengths(*lengths: float) -> Look:
-    return look_of(torch.tensor([[length, 0.0] for length in lengths]))
+def of_lengths(*lengths: float) -> RoundView:
+    return view_of(torch.tensor([[length, 0.0] for length in lengths]))
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Sum(Detector):
 
     limit: float = 10.0
 
-    def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
+    def score(self, look: RoundView, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
         total = look.norms + memory.get("total", torch.zeros(len(look), dtype=torch.float64))
         said = "a sum of {value:.1f} is more than {limit:g}"
         return [Score("sum", total, self.limit, said)], {"total": total}
@@ -52,17 +52,17 @@ def test_norms_and_likeness_are_those_of_the_calibrated_rows():
     rng = np.random.default_rng(0)
     models, reference = rng.normal(size=(4, 50)), rng.normal(size=50)
     seen = Rows(torch.from_numpy(models), torch.from_numpy(reference))
-    look = Look(3, torch.arange(4), torch.from_numpy(models) * 7, seen)
+    look = RoundView(3, torch.arange(4), torch.from_numpy(models) * 7, seen)
     rows = models - reference
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     np.testing.assert_allclose(look.norms.numpy(), np.linalg.norm(rows, axis=1), rtol=1e-12)
-    np.testing.assert_allclose(look.likeness.numpy(), unit @ unit.T, atol=1e-12)
+    np.testing.assert_allclose(look.cosines.numpy(), unit @ unit.T, atol=1e-12)
 
 
 def test_rows_are_finite_by_their_numbers_or_if_models_were_recovered_by_their_length():
     rows = torch.tensor([[1.0, 2.0], [1e30, 1e30], [math.nan, 0.0], [math.inf, 0.0]])
-    assert look_of(rows).finite.tolist() == [True, True, False, False]
-    recovered = replace(look_of(rows), recovered=rows)
+    assert view_of(rows).finite.tolist() == [True, True, False, False]
+    recovered = replace(view_of(rows), recovered=rows)
     assert recovered.finite.tolist() == [True, False, False, False]
 
 
@@ -97,20 +97,23 @@ def test_the_papers_detector_is_the_length_against_a_fixed_limit():
 
 
 def test_a_number_is_remembered_for_each_client_whoever_comes():
-    memory = remember({}, torch.tensor([3, 7]), torch.tensor([1.0, 2.0]))
-    assert recall(memory, torch.tensor([2, 3, 7, 9]), otherwise=-1).tolist() == [-1, 1, 2, -1]
-    memory = remember(memory, torch.tensor([5, 7]), torch.tensor([5.0, 8.0]))
+    memory = set_values({}, torch.tensor([3, 7]), torch.tensor([1.0, 2.0]))
+    assert get_values(memory, torch.tensor([2, 3, 7, 9]), otherwise=-1).tolist() == [-1, 1, 2, -1]
+    memory = set_values(memory, torch.tensor([5, 7]), torch.tensor([5.0, 8.0]))
     assert memory["ids"].tolist() == [3, 5, 7]
-    assert recall(memory, torch.tensor([7, 3, 5])).tolist() == [8, 1, 5]
-    assert recall({}, torch.tensor([1])).tolist() == [0]
-    assert recall(remember({}, torch.tensor([], dtype=torch.long), torch.tensor([])), torch.tensor([1])) == 0
+    assert get_values(memory, torch.tensor([7, 3, 5])).tolist() == [8, 1, 5]
+    assert get_values({}, torch.tensor([1])).tolist() == [0]
+    assert (
+        get_values(set_values({}, torch.tensor([], dtype=torch.long), torch.tensor([])), torch.tensor([1]))
+        == 0
+    )
 
 
 # --- The judge
 
 
 def test_the_judge_removes_at_once_unless_told_to_wait():
-    judge = make_judge(["norm"], "strikes")
+    judge = make_defence(["norm"], "strikes")
     verdict, _ = judge(of_lengths(1, 20, 3), judge.start())
     assert list(verdict.removed) == [11]
     assert verdict.suspected == {}
@@ -118,7 +121,7 @@ def test_the_judge_removes_at_once_unless_told_to_wait():
 
 
 def test_strikes_are_counted_over_rounds_and_the_suspected_wait():
-    judge = make_judge(["norm"], {"name": "strikes", "strikes": 2})
+    judge = make_defence(["norm"], {"name": "strikes", "strikes": 2})
     memory = judge.start()
     verdict, memory = judge(of_lengths(1, 20, 3), memory)
     assert verdict.removed == {}
@@ -132,7 +135,7 @@ def test_strikes_are_counted_over_rounds_and_the_suspected_wait():
 
 
 def test_several_detectors_each_have_their_scores_and_their_memory():
-    judge = Judge({"norm": detection.make("norm", limit=15), "sum": Sum(limit=10)}, Strikes())
+    judge = Defence({"norm": detection.make("norm", limit=15), "sum": Sum(limit=10)}, Strikes())
     verdict, memory = judge(of_lengths(4, 20, 6), judge.start())
     assert [score.name for score in verdict.scores] == ["norm", "sum"]
     assert verdict.removed[11].sentence == "norm 20 over 15"  # the first that says so
@@ -147,12 +150,12 @@ def test_several_detectors_each_have_their_scores_and_their_memory():
 )
 def test_detectors_that_are_not_there_are_told_at_once(detectors: list[object], said: str):
     with pytest.raises(InputError, match=said):
-        make_judge(detectors, "strikes")
+        make_defence(detectors, "strikes")
 
 
 def test_without_detectors_there_is_no_judge():
-    assert make_judge([], "strikes") is None
-    assert methods.make("fedavg").judge is None
+    assert make_defence([], "strikes") is None
+    assert methods.make("fedavg").defence is None
     assert not methods.make("fedcap", detect=False).detects
 
 
@@ -163,15 +166,15 @@ class OverTheMedian(Detector):
     name: str = "over"
     cut: int = 0
 
-    def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
+    def score(self, look: RoundView, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
         values = look.norms / look.norms.median()
         return [Score(self.name, values[: len(values) - self.cut], 2.0)], memory
 
 
 def test_one_row_of_nan_does_not_turn_the_defence_round():
-    judge = Judge({"over": OverTheMedian()}, Strikes())
+    judge = Defence({"over": OverTheMedian()}, Strikes())
     rows = torch.tensor([[1.0, 0.0], [math.nan, 0.0], [1.1, 0.0], [9.0, 0.0]])
-    verdict, _ = judge(look_of(rows), judge.start())
+    verdict, _ = judge(view_of(rows), judge.start())
     assert {client: reason.sentence for client, reason in verdict.removed.items()} == {
         11: "not finite",
         13: "over 8.182 over 2",
@@ -181,16 +184,16 @@ def test_one_row_of_nan_does_not_turn_the_defence_round():
 
 
 def test_a_score_that_is_no_number_accuses_nobody_and_is_noted():
-    judge = Judge({"over": OverTheMedian()}, Strikes())
+    judge = Defence({"over": OverTheMedian()}, Strikes())
     verdict, _ = judge(of_lengths(0, 0, 0), judge.start())
     assert verdict.removed == {}
     assert list(verdict.notes) == ["score 'over' is no number for 3 of 3 clients: they are not judged by it"]
 
 
 def test_an_empty_round_reaches_no_detector_and_keeps_its_memory():
-    judge = Judge({"sum": Sum()}, Strikes())
+    judge = Defence({"sum": Sum()}, Strikes())
     _, memory = judge(of_lengths(1, 2), judge.start())
-    verdict, after = judge(look_of(torch.empty(0, 2)), memory)
+    verdict, after = judge(view_of(torch.empty(0, 2)), memory)
     assert (verdict.removed, list(verdict.scores)) == ({}, [])
     assert after["sum.total"].tolist() == [1, 2]
 
@@ -203,7 +206,7 @@ def test_an_empty_round_reaches_no_detector_and_keeps_its_memory():
     ],
 )
 def test_what_a_detector_returns_is_checked(detectors: dict[str, Detector], said: str):
-    judge = Judge(detectors, Strikes())
+    judge = Defence(detectors, Strikes())
     with pytest.raises(InputError, match=said):
         judge(of_lengths(1, 2, 3), judge.start())
 
@@ -231,16 +234,16 @@ def test_a_detector_removes_from_any_method_and_the_others_go_on(name: str):
 
 
 def test_fedcaps_own_limit_is_t_norm_unless_the_detector_has_one():
-    assert methods.make("fedcap", t_norm=4).judge.limits == {"norm": 4}
+    assert methods.make("fedcap", t_norm=4).defence.limits == {"norm": 4}
     own = methods.make("fedcap", t_norm=4, detectors=({"name": "norm", "limit": 7},))
-    assert own.judge.limits == {"norm": 7}
+    assert own.defence.limits == {"norm": 7}
 
 
 def test_an_upload_of_a_suspect_does_not_count_in_its_round():
     method = methods.make("fedavg", detectors="norm", policy={"name": "strikes", "strikes": 3})
-    state = method.start(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
+    state = method.init(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
     rows = torch.tensor([[1.0, 1.0], [100.0, 0.0], [3.0, 1.0]])
-    found = end_round(method, state, Uploads(torch.arange(3), rows, torch.ones(3), malicious=1))
+    found = end_round(method, state, Batch(torch.arange(3), rows, torch.ones(3), malicious=1))
     assert found.verdict.removed == {}
     assert found.refused == {1: "norm 100 over 10"}
     assert found.state.model.tolist() == [2, 1]
@@ -253,10 +256,10 @@ def test_suspicion_does_not_lower_the_number_of_malicious_rows_that_is_assumed()
     seen = []
     for strikes in (3, 1):
         method = methods.make("fedavg", **options, policy={"name": "strikes", "strikes": strikes})
-        uploads = Uploads(torch.arange(5), rows, torch.ones(5), malicious=2)
-        dispatch = method.dispatch(state, uploads.ids, {})
+        uploads = Batch(torch.arange(5), rows, torch.ones(5), malicious=2)
+        dispatch = method.send(state, uploads.ids, {})
         look = method.look(state, dispatch, uploads)
-        verdict, _ = method.judge(look, method.judge.start())
+        verdict, _ = method.defence(look, method.defence.start())
         out = torch.tensor([*verdict.removed, *verdict.suspected])
         removed = torch.tensor(list(verdict.removed), dtype=torch.long)
         judged = Judged(dispatch, uploads, look, ~torch.isin(look.ids, out), removed)

@@ -148,7 +148,7 @@ def test_customised_models_are_the_weighted_sums_of_the_pool():
     expected = [
         [sum(float(weights[r, n] * models[n, d]) for n in range(3)) for d in range(4)] for r in range(2)
     ]
-    np.testing.assert_allclose(equations.customised_models(weights, models).numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(equations.mix_models(weights, models).numpy(), expected, rtol=1e-12)
 
 
 def test_the_global_model_weighs_each_model_by_its_samples():
@@ -194,7 +194,7 @@ def test_a_pool_compared_with_itself_in_stripes_and_mixed_in_blocks(
     np.testing.assert_allclose(found.numpy(), unit @ unit.T, atol=1e-6)
     assert torch.equal(found, found.T)
     weights = torch.rand(4, count, generator=torch.Generator().manual_seed(1))
-    mixed = equations.customised_models(weights, models)
+    mixed = equations.mix_models(weights, models)
     np.testing.assert_allclose(mixed.numpy(), weights.numpy() @ models.numpy(), atol=1e-5)
 
 

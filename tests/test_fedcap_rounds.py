@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from fedcap.detection import Batch
 from fedcap.errors import InputError
 from fedcap.methods import make
-from fedcap.methods.base import Conclusion, Uploads, conclude
+from fedcap.methods.base import Conclusion, conclude
 from fedcap.training import Layout
 
 
@@ -125,7 +126,7 @@ class Match:
         self.rng = np.random.default_rng(self.seed)
         start = self.rng.normal(size=SIZE)
         self.method = make("fedcap", **self.options)
-        self.state = self.method.start(torch.from_numpy(start), LAYOUT)
+        self.state = self.method.init(torch.from_numpy(start), LAYOUT)
         known = {key: value for key, value in self.options.items() if key != "similarity"}
         self.reference = Reference(start, compared=self.compared, **known)
 
@@ -140,7 +141,7 @@ class Match:
         if asked:
             np.testing.assert_array_equal(self.method.request_start(self.state).numpy(), self.previous)
         requests = self.draw(asked)
-        dispatch = self.method.dispatch(
+        dispatch = self.method.send(
             self.state, tensor_ids, {k: torch.from_numpy(r) for k, r in requests.items()}
         )
         expected = self.reference.dispatch(ids, requests)
@@ -154,12 +155,12 @@ class Match:
         sent = self.draw(ids) if sent is None else sent
         arrived = sorted(sent)
         samples = {k: float(self.rng.integers(1, 100)) for k in arrived}
-        uploads = Uploads(
+        uploads = Batch(
             torch.tensor(arrived, dtype=torch.long),
             torch.from_numpy(np.stack([sent[k] for k in arrived])) if arrived else torch.empty(0, SIZE),
             torch.tensor([samples[k] for k in arrived], dtype=torch.float64),
         )
-        memory = self.method.judge.start() if self.method.judge else {}
+        memory = self.method.defence.start() if self.method.defence else {}
         found = conclude(self.method, self.state, memory, dispatch, uploads)
         self.state = found.state
         out = self.reference.aggregate(sent, samples)
@@ -204,7 +205,7 @@ def test_newcomers_are_asked_for_a_request_trained_from_last_rounds_global_model
 
 def test_nobody_is_asked_while_the_pools_are_empty():
     method = make("fedcap")
-    state = method.start(torch.zeros(SIZE), LAYOUT)
+    state = method.init(torch.zeros(SIZE), LAYOUT)
     assert not method.asks(state, torch.arange(4)).any()
 
 
@@ -224,7 +225,7 @@ def test_the_norm_that_counts_is_the_calibrated_one():
     match.round([0, 1, 2])
     # The update that takes client 0 exactly to the global model has length zero once calibrated.
     ids = torch.tensor([0, 1, 2])
-    dispatch = match.method.dispatch(match.state, ids, {})
+    dispatch = match.method.send(match.state, ids, {})
     sent = match.draw([0, 1, 2])
     sent[0] = (match.method.global_model(match.state) - dispatch.models[0]).numpy()
     played = match.round([0, 1, 2], sent)
@@ -233,13 +234,13 @@ def test_the_norm_that_counts_is_the_calibrated_one():
 
 def test_a_calibrated_norm_of_exactly_the_threshold_stays():
     method = make("fedcap", t_norm=10.0)
-    state = method.start(torch.zeros(SIZE), LAYOUT)
+    state = method.init(torch.zeros(SIZE), LAYOUT)
     ids = torch.tensor([0, 1])
     updates = torch.zeros(2, SIZE)
     updates[0, :2] = torch.tensor([6.0, 8.0])
     updates[1, :2] = torch.tensor([6.0, 8.001])
-    uploads = Uploads(ids, updates, torch.ones(2))
-    found = conclude(method, state, method.judge.start(), method.dispatch(state, ids, {}), uploads)
+    uploads = Batch(ids, updates, torch.ones(2))
+    found = conclude(method, state, method.defence.start(), method.send(state, ids, {}), uploads)
     assert found.state.ids.tolist() == [0]
     assert list(found.verdict.removed) == [1]
 
@@ -258,12 +259,12 @@ def test_a_row_that_is_not_finite_is_removed_and_spoils_nothing(bad: float):
 
 def test_a_row_that_is_not_finite_is_removed_under_any_threshold():
     method = make("fedcap", t_norm=1e300)
-    state = method.start(torch.zeros(SIZE), LAYOUT)
+    state = method.init(torch.zeros(SIZE), LAYOUT)
     ids = torch.tensor([0, 1])
     updates = torch.zeros(2, SIZE)
     updates[1] = math.inf
-    uploads = Uploads(ids, updates, torch.ones(2))
-    found = conclude(method, state, method.judge.start(), method.dispatch(state, ids, {}), uploads)
+    uploads = Batch(ids, updates, torch.ones(2))
+    found = conclude(method, state, method.defence.start(), method.send(state, ids, {}), uploads)
     assert found.verdict.removed[1].sentence == "not finite"
 
 
@@ -382,17 +383,17 @@ def test_the_models_of_a_dispatch_are_used_up_by_the_end_of_its_round():
     match = Match()
     match.round([0, 1, 2])
     ids = torch.arange(3)
-    dispatch = match.method.dispatch(match.state, ids, {})
-    uploads = Uploads(ids, torch.zeros(3, SIZE, dtype=torch.float64), torch.ones(3))
-    conclude(match.method, match.state, match.method.judge.start(), dispatch, uploads)
+    dispatch = match.method.send(match.state, ids, {})
+    uploads = Batch(ids, torch.zeros(3, SIZE, dtype=torch.float64), torch.ones(3))
+    conclude(match.method, match.state, match.method.defence.start(), dispatch, uploads)
     with pytest.raises(RuntimeError, match="closed once"):
-        conclude(match.method, match.state, match.method.judge.start(), dispatch, uploads)
+        conclude(match.method, match.state, match.method.defence.start(), dispatch, uploads)
 
 
 def test_what_the_server_holds_is_never_handed_over():
     method = make("fedcap")
-    state = method.start(torch.zeros(SIZE), LAYOUT)
+    state = method.init(torch.zeros(SIZE), LAYOUT)
     ids = torch.tensor([0])
-    dispatch = method.dispatch(state, ids, {})  # one client, and the global model for it
-    method.look(state, dispatch, Uploads(ids, torch.ones(1, SIZE), torch.ones(1)))
+    dispatch = method.send(state, ids, {})  # one client, and the global model for it
+    method.look(state, dispatch, Batch(ids, torch.ones(1, SIZE), torch.ones(1)))
     assert torch.equal(state.model, torch.zeros(SIZE))

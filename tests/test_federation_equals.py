@@ -12,11 +12,11 @@ from federation_tools import IPM, NAMES, federation, simulation_of
 import fedcap
 from fedcap import methods
 from fedcap.simulation import Simulation
-from fedcap.training import make_crew, single_thread
+from fedcap.training import make_pool, single_thread
 
 
 def assert_same_state(conductor: Any, simulation: Simulation) -> None:
-    found, expected = conductor.server.tensors(), simulation.server.tensors()
+    found, expected = conductor.server.state_dict(), simulation.server.state_dict()
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor), name
@@ -28,7 +28,7 @@ HARDENED = {"name": "fedcap", "preset": "hardened"}
 @pytest.mark.parametrize("method", [*methods.names(), HARDENED], ids=str)
 def test_every_method_gives_the_simulations_bits(tmp_path: Path, method: Any) -> None:
     made = federation(tmp_path, method, rounds=2)
-    with make_crew(1) as crew, single_thread():
+    with make_pool(1) as crew, single_thread():
         simulation = Simulation(simulation_of(made.plan), crew)
         root = simulation.data.root
         with made.conductor(root=root) as conductor:
@@ -50,7 +50,7 @@ def test_a_hostile_site_is_removed_and_the_others_models_are_the_simulations(tmp
     made = federation(tmp_path, {"name": "fedcap", "t_norm": 0.6}, rounds=4, assumed=0.2)
     made.transport.ipm = frozenset({"3"})
     attack = {**IPM, "clients": ["3"]}
-    with make_crew(1) as crew, single_thread():
+    with make_pool(1) as crew, single_thread():
         simulation = Simulation(simulation_of(made.plan, attack=attack), crew)
         with made.conductor() as conductor:
             for number in range(1, 5):
@@ -69,7 +69,7 @@ def test_a_hostile_site_is_removed_and_the_others_models_are_the_simulations(tmp
 
 def test_clients_drawn_and_newcomers_asked_are_the_simulations(tmp_path: Path) -> None:
     made = federation(tmp_path, rounds=3, participation=0.6)
-    with make_crew(1) as crew, single_thread():
+    with make_pool(1) as crew, single_thread():
         simulation = Simulation(simulation_of(made.plan), crew)
         with made.conductor() as conductor:
             for _ in range(3):

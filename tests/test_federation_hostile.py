@@ -133,7 +133,7 @@ class Outcome:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     federation = Small(tmp_path_factory.mktemp("federation"), sites=2, deadline=DEADLINE)
-    folders = {behave: federation.enrol(behave.__name__) for behave in BEHAVIOURS}
+    folders = {behave: federation.add(behave.__name__) for behave in BEHAVIOURS}
     nodes = {behave.__name__: HostileNode(site, behave) for behave, site in folders.items()}
     try:
         federation.start_server()

@@ -79,7 +79,7 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.small = Small(folder, sites=2, method="ditto")
-        self.helper = Helper(self.small.enrol("helper"))
+        self.helper = Helper(self.small.add("helper"))
 
     def log(self, site: SiteDirectory) -> str:
         return (site.logs / "supernode.log").read_text(errors="replace")
@@ -248,7 +248,8 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-client, server = ClientApp(), ServerApp()
+client = ClientApp()
+server = ServerApp()
 
 @client.train()
 def train(message, context):

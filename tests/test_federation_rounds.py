@@ -140,8 +140,8 @@ def test_a_round_with_too_few_answers_counts_for_nothing_and_is_played_again(tmp
         made.transport.twists = {}
         for _ in range(2):
             assert conductor.play().round == other.play().round
-        for name, tensor in other.server.tensors().items():
-            assert torch.equal(conductor.server.tensors()[name], tensor), name
+        for name, tensor in other.server.state_dict().items():
+            assert torch.equal(conductor.server.state_dict()[name], tensor), name
     for client in "012":  # nobody has trained twice
         assert torch.equal(made.state(client).kept["personal"], whole.state(client).kept["personal"])
     assert [record.round for record in fedcap.read(made.run).rounds] == [1, 2, 3]

@@ -303,6 +303,8 @@ def test_a_damaged_state_is_told_and_never_trained_on(tmp_path: Path) -> None:
     path.write_bytes(content)
     assert site.answer(order_for(PLAN, 2)).refused is not None
     said = [event.reason for event in site.directory.audit.events()][-1]
-    assert said.endswith("is damaged: its checksum is another; move it away to go on from the round before")
+    assert said.endswith(
+        "is damaged: its checksum does not match; move it away to go on from the round before"
+    )
     path.unlink()
     assert site.answer(order_for(PLAN, 2)).refused is None

@@ -22,6 +22,7 @@ from fedcap.federation.checks import check_operator, check_site
 from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory
 from fedcap.federation.flower import apps
 from fedcap.federation.flower.nginx import CONFIGURATION
+from fedcap.federation.flower.server import run_server
 from fedcap.federation.flower.transport import Seal, check_seal
 from fedcap.federation.ledger import Ledger, State
 from fedcap.federation.messages import Answer, Malformed, Order
@@ -243,3 +244,13 @@ def test_an_older_copy_of_the_run_is_not_finished_though_the_audit_was(tmp_path:
     operator = operator_in(tmp_path / "op")
     operator.audit.write("finished", round=PLAN.rounds, by="server")
     assert not is_finished(operator)
+
+
+def test_a_plan_for_another_version_is_not_served(tmp_path: Path) -> None:
+    operator = operator_in(tmp_path / "op")
+    path = operator.directory / "plan.toml"
+    path.write_text(PLAN.model_copy(update={"bundle": "0" * 64}).text())
+    with pytest.raises(InputError) as error:
+        run_server(operator, print, threading.Event())
+    assert (error.value.code, error.value.field) == ("bundle", "bundle")
+    assert "finish the federation with that version" in str(error.value)

@@ -13,10 +13,10 @@ from training_tools import assert_near, client_of, samples_of
 
 import fedcap
 from fedcap import methods
-from fedcap.methods.base import Uploads
+from fedcap.detection import Batch
 from fedcap.methods.fedfomo import fomo_weights, mix
 from fedcap.server.uploads import Expected, Upload, admit
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 from fedcap.state import Samples
 from fedcap.training import Layout, Network
 
@@ -63,16 +63,16 @@ def test_a_fomo_client_weighs_on_the_last_fifth_and_trains_on_the_rest():
     assert_near(trained.update, learner.weights - own)
 
 
-def fomo_uploads(ids: list[int], updates: Tensor, extra: Tensor) -> Uploads:
-    return Uploads(torch.tensor(ids), updates, torch.ones(len(ids)), extra=extra)
+def fomo_uploads(ids: list[int], updates: Tensor, extra: Tensor) -> Batch:
+    return Batch(torch.tensor(ids), updates, torch.ones(len(ids)), extra=extra)
 
 
 def test_the_fomo_server_keeps_models_and_sends_what_was_preferred():
     method = methods.make("fedfomo", models=2, explore=0.0)
     layout = Layout.of(nn.Linear(1, 1))
-    state = method.start(torch.tensor([10.0, 10.0]), layout)
+    state = method.init(torch.tensor([10.0, 10.0]), layout)
     ids = torch.tensor([0, 2, 3, 5])
-    dispatch = method.dispatch(state, ids, {})
+    dispatch = method.send(state, ids, {})
     assert dispatch.rows.tolist() == [[0]] * 4
     assert dispatch.models.tolist() == [[10, 10]]
     changes = torch.tensor([[1.0, 0], [2, 0], [3, 0], [math.nan, 0]])
@@ -86,7 +86,7 @@ def test_the_fomo_server_keeps_models_and_sends_what_was_preferred():
     assert not state.preferences.any()
 
     ids = torch.tensor([0, 3, 7])
-    dispatch = method.dispatch(state, ids, {})
+    dispatch = method.send(state, ids, {})
     assert [sorted(rows) for rows in dispatch.rows.tolist()[:2]] == [[1, 2], [0, 1]]
     assert len(set(dispatch.rows.tolist()[2])) == 2
     extra = torch.tensor([[0.5, -1.0], [2.0, 1.0], [4.0, 3.0]])
@@ -101,14 +101,14 @@ def test_the_fomo_server_keeps_models_and_sends_what_was_preferred():
             expected[row, column] += value
     assert torch.equal(state.preferences, expected)
     best = max((row for row in range(4) if row != 0), key=lambda row: float(expected[0, row]))
-    assert method.dispatch(state, torch.tensor([0]), {}).rows[0, 0] == best
+    assert method.send(state, torch.tensor([0]), {}).rows[0, 0] == best
 
 
 def test_fedfomos_bytes_are_several_models_down_and_one_up():
     data = {"name": "digits", "clients": 10, "samples": 40}
     method = {"name": "fedfomo", "models": 3}
     experiment = fedcap.Experiment(method=method, dataset=data, rounds=2, training={"epochs": 1})
-    simulation = Simulation(experiment, make_crew(1))
+    simulation = Simulation(experiment, make_pool(1))
     weights = simulation.layout.size
     assert simulation.play().bytes == 4 * 10 * (2 * weights + 1)
     assert simulation.play().bytes == 4 * 10 * (4 * weights + 3)
@@ -126,7 +126,7 @@ def test_an_upload_without_the_numbers_asked_for_is_refused(extra: object):
 
 def test_whoever_is_removed_is_sent_to_nobody_any_more():
     method = methods.make("fedfomo", models=2, detectors="norm")
-    state = method.start(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
+    state = method.init(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
     first = end_round(method, state, fomo_uploads([0, 1, 2], torch.ones(3, 2), torch.zeros(3, 1))).state
     rows = torch.ones(3, 2)
     rows[1] = 100

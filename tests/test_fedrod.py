@@ -74,7 +74,7 @@ def test_fedrod_trains_generic_and_personal_head_as_written_out(build, head: str
     method = methods.make("fedrod", head=head)
     network = Network(build())
     received = network.weights.clone()
-    first = method.first_kept(network)
+    first = method.client_init(network)
     kept = {"personal": torch.zeros_like(received), "head": first["head"] + 0.1}
 
     module = copy.deepcopy(network.module).train()
@@ -120,7 +120,7 @@ def test_fedrod_trains_generic_and_personal_head_as_written_out(build, head: str
 
 def test_fedrod_keeps_a_head_that_starts_as_the_generic_one():
     network = Network(perceptron())
-    first = methods.make("fedrod").first_kept(network)
+    first = methods.make("fedrod").client_init(network)
     assert torch.equal(first["personal"], network.weights)
     assert torch.equal(first["head"], network.weights[network.layout.last_layer])
     answers = methods.make("fedrod").personal_logits(Network(perceptron()), first, torch.ones(2, INPUTS))

@@ -124,7 +124,7 @@ def test_a_broken_connection_is_taken_up_where_it_stopped(
 def test_a_download_given_up_goes_on_the_next_time(server: Server, tmp_path: Path) -> None:
     server.content, server.breaks = zipped(a=bytes(range(256)) * 4000), fetch.ATTEMPTS
     download = Download(server.url, f"md5:{md5(server.content)}")
-    with pytest.raises(InputError, match="try again to go on"):
+    with pytest.raises(InputError, match="try again to continue"):
         fetch_archive("thing", download, tmp_path, ["a"], quiet)
     assert not (tmp_path / "a").exists()
     fetch_archive("thing", download, tmp_path, ["a"], quiet)
@@ -140,7 +140,7 @@ def test_a_server_that_cannot_go_on_starts_again(server: Server, tmp_path: Path)
 
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(server: Server, tmp_path: Path) -> None:
     server.content = b"<html>moved</html>"
-    with pytest.raises(InputError, match=r"checksum that is not the official one; fetch http.* by hand"):
+    with pytest.raises(InputError, match=r"another checksum than the official one; fetch http.* by hand"):
         fetch_archive("thing", Download(server.url, "md5:" + 32 * "0"), tmp_path, ["a"], quiet)
     assert list(tmp_path.iterdir()) == []
 
@@ -187,7 +187,7 @@ def test_a_wisdm_archive_without_readings_is_refused_and_leaves_nothing(
 ) -> None:
     server.content = tarred({"WISDM_ar_v1.1_raw.txt": b"a;b;c\n" * 50, "readme.txt": b""})
     monkeypatch.setattr(wisdm, "ARCHIVE", Download(server.url))
-    with pytest.raises(InputError, match=r"raw\.txt that came cannot be read; fetch http.* by hand"):
+    with pytest.raises(InputError, match=r"the fetched WISDM.* cannot be read; fetch http.* by hand"):
         make("wisdm").install(tmp_path, quiet)
     assert list((tmp_path / wisdm.FOLDER).iterdir()) == []
 

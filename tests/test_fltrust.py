@@ -15,8 +15,8 @@ from fedcap.data import federate
 from fedcap.data import make as make_data
 from fedcap.data.partitioning import draw_root as root_set
 from fedcap.data.partitions import make as make_partition
+from fedcap.detection import Batch
 from fedcap.errors import InputError
-from fedcap.methods.base import Uploads
 from fedcap.methods.fltrust import trusted_step
 from fedcap.training import Layout
 
@@ -41,8 +41,8 @@ def test_whom_the_root_does_not_trust_does_not_move_the_model():
     assert_near(trusted_step(torch.tensor([[1e30, 0.0], [-5.0, 0.0]]), root), root)
     assert trusted_step(torch.ones(2, 2), torch.zeros(2)).tolist() == [0, 0]
     method = methods.make("fltrust")
-    state = method.start(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
-    uploads = Uploads(torch.tensor([0]), torch.ones(1, 2), torch.ones(1))
+    state = method.init(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
+    uploads = Batch(torch.tensor([0]), torch.ones(1, 2), torch.ones(1))
     with pytest.raises(InputError, match="root set"):
         end_round(method, state, uploads)
 

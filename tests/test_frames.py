@@ -251,8 +251,9 @@ def test_inputs_that_are_no_numbers_are_one_line() -> None:
 def test_a_client_with_a_single_sample_is_named_and_told_what_to_do() -> None:
     users = np.array(["ann"] * 59 + ["bob"] + ["eve"] * 59 + ["zoe"])
     with pytest.raises(
-        InputError, match=r"client 'bob' has 1 sample: too few .* with 1 more; give it more samples"
+        InputError,
+        match=r"client 'bob' has 1 sample: too few .* holds for 1 more; give it more samples",
     ):
         fedcap.Experiment(dataset={"x": X, "y": Y, "client": users}).load_data()
-    with pytest.raises(InputError, match="client 'bob' has 1 sample: the split that the data comes with"):
+    with pytest.raises(InputError, match="client 'bob' has 1 sample: the data's own split"):
         fedcap.Experiment(dataset={"x": X, "y": Y, "client": users, "test": TESTS}).load_data()

@@ -18,14 +18,14 @@ from torch import nn
 import fedcap
 from fedcap.cli import main
 from fedcap.errors import InputError
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 
 QUICK: dict[str, Any] = {"rounds": 1, "training": {"epochs": 1}, "workers": 1}
 
 
 def start(**settings: Any) -> torch.Tensor:
     """Return the weights that all clients start from."""
-    with make_crew(1) as crew:
+    with make_pool(1) as crew:
         return Simulation(fedcap.Experiment(**QUICK | settings), crew).server.global_model
 
 

@@ -12,16 +12,16 @@ from helpers import Killed, Killer, end_round
 from torch import nn
 
 import fedcap
-from fedcap.detection import Look
+from fedcap.detection import Batch, RoundView
 from fedcap.matrix import Rows
 from fedcap.methods import equations, hardened, make
-from fedcap.methods.base import Dispatch, Uploads
+from fedcap.methods.base import Sent
 from fedcap.training import Layout
 
 # --- Mixing
 
 
-def federation(seed: int, count: int = 9, width: int = 30) -> tuple[np.ndarray, np.ndarray, Look]:
+def federation(seed: int, count: int = 9, width: int = 30) -> tuple[np.ndarray, np.ndarray, RoundView]:
     """Return what clients received and the updates they sent, and how the server sees them."""
     rng = np.random.default_rng(seed)
     received, updates = (
@@ -34,7 +34,7 @@ def federation(seed: int, count: int = 9, width: int = 30) -> tuple[np.ndarray, 
     return (
         received,
         updates,
-        Look(1, torch.arange(count), torch.from_numpy(updates), seen, recovered, reference),
+        RoundView(1, torch.arange(count), torch.from_numpy(updates), seen, recovered, reference),
     )
 
 
@@ -57,7 +57,7 @@ def test_what_is_gained_tells_by_how_much_the_loss_falls():
     updates = 0.01 * (wanted - received)
     recovered = torch.from_numpy(received + updates)
     seen = Rows(recovered, torch.zeros(40, dtype=torch.float64))
-    look = Look(1, torch.arange(6), torch.from_numpy(updates), seen, recovered, torch.zeros(40))
+    look = RoundView(1, torch.arange(6), torch.from_numpy(updates), seen, recovered, torch.zeros(40))
     for k, row in enumerate(hardened.gains(look).numpy()):
         ways = recovered.numpy() - received[k]
         steps = 1e-4 * ways / np.linalg.norm(ways, axis=1, keepdims=True)
@@ -80,12 +80,12 @@ def test_the_shortfall_is_how_far_a_gain_is_below_the_median_of_the_others(seed)
         others = sorted(gains[r, i] for i in range(9) if i != k)
         usual = others[(len(others) - 1) // 2]
         expected[r] = [40 * max(0.0, usual - gains[r, i]) for i in range(9)]
-    found = hardened.shortfall(torch.from_numpy(gains[:5]), torch.tensor(own))
+    found = hardened.penalty(torch.from_numpy(gains[:5]), torch.tensor(own))
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-9)
 
 
 def test_whoever_is_alone_falls_short_of_nothing():
-    assert not hardened.shortfall(torch.ones(1, 1), torch.tensor([0])).any()
+    assert not hardened.penalty(torch.ones(1, 1), torch.tensor([0])).any()
 
 
 def test_a_newcomer_gains_by_those_whom_its_request_resembles():
@@ -109,7 +109,7 @@ def test_where_nobody_stands_out_guarded_mixing_is_equation_5():
     guarded = hardened.mixing_weights(similarities, own, gains, votes, 5.0, 0.2)
     torch.testing.assert_close(guarded, equations.mixing_weights(similarities, own, 5.0, 0.2))
     models, norms = torch.randn(6, 30), torch.ones(6, dtype=torch.float64)
-    mixed = hardened.customised_models(guarded, own, models, norms, torch.randn(30))
+    mixed = hardened.mix_models(guarded, own, models, norms, torch.randn(30))
     torch.testing.assert_close(mixed, guarded @ models, atol=1e-5, rtol=1e-5)
 
 
@@ -175,7 +175,7 @@ def test_a_long_row_counts_no_further_out_than_its_reach():
     models = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 100.0]])
     norms = models.norm(dim=1).double()
     weights = torch.tensor([[0.5, 0.25, 0.25]])
-    mixed = hardened.customised_models(weights, torch.tensor([0]), models, norms, reference)
+    mixed = hardened.mix_models(weights, torch.tensor([0]), models, norms, reference)
     np.testing.assert_allclose(mixed.numpy(), [[0.5, 0.25 + 0.25]], rtol=1e-6)
 
 
@@ -192,7 +192,7 @@ def test_no_mixture_is_longer_than_its_receiver_or_the_median():
     direction = torch.tensor([0.6, 0.8])  # all go one way, so that nothing cancels
     models = 1 + norms[:, None].float() * direction
     weights = torch.full((7, 7), 1 / 7)
-    mixed = hardened.customised_models(weights, torch.arange(7), models, norms, torch.ones(2)) - 1
+    mixed = hardened.mix_models(weights, torch.arange(7), models, norms, torch.ones(2)) - 1
     bounds = norms.maximum(norms.median())
     assert bool((mixed.norm(dim=1).double() <= bounds + 1e-6).all())
     assert float(mixed[0].norm()) > 0.9 * float(norms.median())  # those further out count, up to there
@@ -203,7 +203,7 @@ def test_the_reference_moves_by_a_median_length_at_most():
     steps = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 1e6]])
     models, norms = last + steps, steps.norm(dim=1).double()
     samples, votes = torch.tensor([1.0, 1.0, 2.0, 4.0]).double(), torch.ones(4).double()
-    moved = hardened.robust_reference(models, samples, norms, votes, last) - last
+    moved = hardened.reference(models, samples, norms, votes, last) - last
     clipped = steps / norms[:, None] * norms.clamp_max(float(norms.median()))[:, None]
     expected = clipped.mean(dim=0)  # nobody has more say than the median client, of one sample
     np.testing.assert_allclose(moved.numpy(), expected.numpy(), atol=1e-1)
@@ -215,7 +215,7 @@ def test_the_reference_stays_a_number_where_nothing_moved_or_nobody_counts(votes
     last, still = torch.tensor([1.0, 1.0]), torch.zeros(4, dtype=torch.float64)
     still[3] = 2.0
     models = last + still[:, None].float()
-    made = hardened.robust_reference(models, torch.ones(4), still, torch.tensor(votes).double(), last)
+    made = hardened.reference(models, torch.ones(4), still, torch.tensor(votes).double(), last)
     np.testing.assert_allclose(made.numpy(), last.numpy())
 
 
@@ -223,10 +223,10 @@ def test_the_reference_stays_a_number_where_nothing_moved_or_nobody_counts(votes
 def test_half_of_the_clients_sending_zeros_ends_nothing(zeros):
     method = make("fedcap", preset="hardened")
     layout = Layout.of(nn.Linear(3, 2))
-    state = method.start(torch.zeros(layout.size), layout)
+    state = method.init(torch.zeros(layout.size), layout)
     rows = torch.randn(2 * zeros, layout.size, generator=torch.Generator().manual_seed(0))
     rows[:zeros] = 0
-    uploads = Uploads(torch.arange(len(rows)), rows, torch.ones(len(rows)))
+    uploads = Batch(torch.arange(len(rows)), rows, torch.ones(len(rows)))
     for _ in range(3):
         ended = end_round(method, state, uploads)
         assert not ended.verdict.removed
@@ -237,7 +237,7 @@ def test_half_of_the_clients_sending_zeros_ends_nothing(zeros):
 def test_wide_models_are_drawn_in_to_the_reference_everywhere():
     models, reference = torch.randn(4, 5000), torch.randn(5000)
     weights, norms = torch.full((2, 4), 0.2), torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64)
-    mixed = hardened.customised_models(weights, torch.tensor([0, -1]), models, norms, reference)
+    mixed = hardened.mix_models(weights, torch.tensor([0, -1]), models, norms, reference)
     scale = np.minimum(np.array([[2.0], [2.0]]) / norms.numpy(), 1.0) * 0.2
     expected = scale @ models.numpy() + (1 - scale.sum(axis=1, keepdims=True)) * reference.numpy()
     np.testing.assert_allclose(mixed.numpy(), expected, atol=1e-5)
@@ -248,11 +248,11 @@ def test_without_calibration_mixing_still_goes_by_lengths_and_gains_from_the_ref
     states = []
     for calibrate in (True, False):
         method = make("fedcap", preset="hardened", calibrate=calibrate, detect=False)
-        state = method.start(torch.zeros(layout.size), layout)
+        state = method.init(torch.zeros(layout.size), layout)
         for seed in range(3):
             rows = torch.randn(6, layout.size, generator=torch.Generator().manual_seed(seed)) + 0.5
-            dispatch = Dispatch.to_all(torch.arange(6), torch.full((layout.size,), float(seed)))
-            uploads = Uploads(torch.arange(6), rows, torch.ones(6))
+            dispatch = Sent.to_all(torch.arange(6), torch.full((layout.size,), float(seed)))
+            uploads = Batch(torch.arange(6), rows, torch.ones(6))
             state = end_round(method, state, uploads, dispatch).state
         states.append(state)
     lengths = (states[1].models - states[1].model).norm(dim=1)
@@ -270,24 +270,24 @@ def test_auto_alpha_is_a_hundred_variances_within_bounds():
     unit = torch.nn.functional.normalize(rows, dim=1)
     cosines = unit @ unit.T
     others = cosines.numpy()[~np.eye(12, dtype=bool)]
-    assert 1 < equations.sharpness(cosines) < 20
-    assert equations.sharpness(cosines) == pytest.approx(100 * others.var(), rel=1e-4)
-    assert equations.sharpness(torch.eye(12)) == 1
+    assert 1 < equations.choose_alpha(cosines) < 20
+    assert equations.choose_alpha(cosines) == pytest.approx(100 * others.var(), rel=1e-4)
+    assert equations.choose_alpha(torch.eye(12)) == 1
     signs = torch.tensor([1.0, -1.0]).repeat(6)
-    assert equations.sharpness(signs[:, None] * signs) == 20
-    assert equations.sharpness(torch.ones(1, 1)) == 1
+    assert equations.choose_alpha(signs[:, None] * signs) == 20
+    assert equations.choose_alpha(torch.ones(1, 1)) == 1
 
 
 def test_auto_alpha_parts_groups_and_leaves_strangers_together():
     method = make("fedcap", alpha="auto", phi=0.0)
     layout = Layout.of(nn.Linear(20, 10))
     generator = torch.Generator().manual_seed(0)
-    uploads = Uploads(torch.arange(8), 0.1 * torch.randn(8, layout.size, generator=generator), torch.ones(8))
-    state = end_round(method, method.start(torch.zeros(layout.size), layout), uploads).state
-    assert float(method.dispatch(state, torch.arange(8), {}).mixing.max()) < 0.25
+    uploads = Batch(torch.arange(8), 0.1 * torch.randn(8, layout.size, generator=generator), torch.ones(8))
+    state = end_round(method, method.init(torch.zeros(layout.size), layout), uploads).state
+    assert float(method.send(state, torch.arange(8), {}).mixing.max()) < 0.25
     uploads.updates[:4] += 0.3
-    state = end_round(method, method.start(torch.zeros(layout.size), layout), uploads).state
-    mixing = method.dispatch(state, torch.arange(8), {}).mixing
+    state = end_round(method, method.init(torch.zeros(layout.size), layout), uploads).state
+    mixing = method.send(state, torch.arange(8), {}).mixing
     assert float(mixing[:4, :4].sum(dim=1).min()) > 0.9
 
 

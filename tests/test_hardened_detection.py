@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from detection_tools import crowd, look_of, with_attackers
+from detection_tools import crowd, view_of, with_attackers
 from scipy import stats
 from torch import Tensor
 
-from fedcap.detection import Reason, Score, make_judge, recall
+from fedcap.detection import Reason, Score, get_values, make_defence
 from fedcap.detection.base import Evidence
 from fedcap.detection.collusion import Collusion, centrality, oddity
 from fedcap.detection.direction import Direction
-from fedcap.matrix import Rows, cosines, deviations, evidence, folded, weighted_median
+from fedcap.matrix import Rows, cosines, deviations, evidence, sketch, weighted_median
 from fedcap.state import Tensors, owned
 
 # --- Medians and deviations
@@ -71,7 +71,7 @@ def rounds_of(values: Sequence[float], rounds: int, policy: Evidence | None = No
     """Return who is removed in each of some rounds that are all alike."""
     policy = policy or Evidence()
     memory: Tensors = policy.start()
-    look = look_of(crowd(len(values)))
+    look = view_of(crowd(len(values)))
     removed = []
     for _ in range(rounds):
         scores = scored(values)
@@ -93,7 +93,7 @@ def test_usual_deviations_never_add_up():
 
 
 def test_good_rounds_are_no_credit():
-    policy, look = Evidence(), look_of(crowd(5))
+    policy, look = Evidence(), view_of(crowd(5))
     memory = policy.start()
     for _ in range(50):
         _, memory = policy.decide({}, scored([0, 0, 0, -9, 0]), look, memory)
@@ -111,20 +111,20 @@ def test_never_a_majority_of_all_who_ever_took_part_however_few_at_a_time():
     memory, gone = policy.start(), []
     for first in range(6):  # one more is found guilty in each round, of those who are left
         left = torch.arange(7)[first:]
-        look = replace(look_of(rows[first:]), ids=left)
+        look = replace(view_of(rows[first:]), ids=left)
         removed, memory = policy.decide({}, scored([20.0, *[0.0] * (6 - first)]), look, memory)
         gone += removed
     assert gone == [0, 1, 2]
 
 
 def test_broken_rows_count_towards_the_majority_that_is_never_removed():
-    policy, look = Evidence(), look_of(crowd(4))
+    policy, look = Evidence(), view_of(crowd(4))
     broken = {row: Reason("norm", math.nan, math.inf, "not finite") for row in (4, 5)}
     removed, memory = policy.decide(broken, scored([0.0] * 4), look, policy.start())
     assert set(removed) == {4, 5}
     removed, memory = policy.decide({}, scored([20.0, 0.0, 0.0, 0.0]), look, memory)
     assert set(removed) == {0}
-    later = replace(look_of(crowd(3)), ids=torch.tensor([1, 2, 3]))
+    later = replace(view_of(crowd(3)), ids=torch.tensor([1, 2, 3]))
     assert not policy.decide({}, scored([20.0, 0.0, 0.0]), later, memory)[0]
 
 
@@ -132,43 +132,43 @@ def test_broken_and_guilty_together_are_never_a_majority_of_a_round():
     policy, memory = Evidence(), Evidence().start()
     for first in (100, 200, 300, 400):  # many others were there before
         _, memory = policy.decide(
-            {}, scored([0.0] * 5), replace(look_of(crowd(5)), ids=torch.arange(first, first + 5)), memory
+            {}, scored([0.0] * 5), replace(view_of(crowd(5)), ids=torch.arange(first, first + 5)), memory
         )
     broken = {row: Reason("norm", math.nan, math.inf, "not finite") for row in (5, 6, 7)}
-    removed, _ = policy.decide(broken, scored([20.0, 20.0, 0.0, 0.0, 0.0]), look_of(crowd(5)), memory)
+    removed, _ = policy.decide(broken, scored([20.0, 20.0, 0.0, 0.0, 0.0]), view_of(crowd(5)), memory)
     assert set(removed) == {5, 6, 7}
 
 
 def test_whoever_is_taken_back_no_longer_counts_as_removed():
-    judge = make_judge(["robust-norm"], "evidence")
+    judge = make_defence(["robust-norm"], "evidence")
     assert judge is not None
-    policy, look = Evidence(), look_of(crowd(4))
+    policy, look = Evidence(), view_of(crowd(4))
     removed, memory = policy.decide({}, scored([20.0, 20.0, 0.0, 0.0]), look, policy.start())
     assert set(removed) == {0, 1}
     memory = judge.forget(memory, 0)
-    again = replace(look_of(crowd(2)), ids=torch.tensor([2, 3]))
+    again = replace(view_of(crowd(2)), ids=torch.tensor([2, 3]))
     assert set(policy.decide({}, scored([20.0, 0.0]), again, memory)[0]) == set()
-    back = replace(look_of(crowd(3)), ids=torch.tensor([0, 2, 3]))
+    back = replace(view_of(crowd(3)), ids=torch.tensor([0, 2, 3]))
     assert set(policy.decide({}, scored([0.0, 20.0, 0.0]), back, memory)[0]) == {2}
 
 
 def test_nobody_is_removed_in_a_round_in_which_all_lengths_jumped():
     policy, rows = Evidence(), crowd(5)
-    _, memory = policy.decide({}, scored([0] * 5), look_of(rows), policy.start())
-    gone, memory = policy.decide({}, scored([0, 0, 0, 20, 0]), look_of(5 * rows), memory)
+    _, memory = policy.decide({}, scored([0] * 5), view_of(rows), policy.start())
+    gone, memory = policy.decide({}, scored([0, 0, 0, 20, 0]), view_of(5 * rows), memory)
     assert not gone
-    gone, _ = policy.decide({}, scored([0, 0, 0, 20, 0]), look_of(5 * rows), memory)
+    gone, _ = policy.decide({}, scored([0, 0, 0, 20, 0]), view_of(5 * rows), memory)
     assert set(gone) == {3}
 
 
 def test_the_reason_says_how_strong_the_evidence_is():
     policy = Evidence(chance=0.01)
-    gone, _ = policy.decide({}, scored([0, 0, 14.0]), look_of(crowd(3)), policy.start())
+    gone, _ = policy.decide({}, scored([0, 0, 14.0]), view_of(crowd(3)), policy.start())
     assert "evidence 1e+02 to 1" in gone[2].sentence
 
 
 def test_evidence_that_is_no_number_makes_nobody_immune():
-    policy, look = Evidence(), look_of(crowd(4))
+    policy, look = Evidence(), view_of(crowd(4))
     broken = scored([0, 0, math.nan, 0])
     _, memory = policy.decide({}, broken, look, policy.start())
     gone, _ = policy.decide({}, scored([0, 0, 20.0, 0]), look, memory)
@@ -176,7 +176,7 @@ def test_evidence_that_is_no_number_makes_nobody_immune():
 
 
 def test_one_short_round_does_not_erase_the_record():
-    policy, look = Evidence(), look_of(crowd(4))
+    policy, look = Evidence(), view_of(crowd(4))
     memory = policy.start()
     for z in (6.0, 6.0, 6.0, -150.0, 6.0, 6.0, 6.0):  # 1.6 a round for log 1000 = 6.9, and one round of grace
         gone, memory = policy.decide({}, scored([0, 0, z, 0]), look, memory)
@@ -186,7 +186,7 @@ def test_one_short_round_does_not_erase_the_record():
 def test_if_most_rows_are_broken_nobody_is_removed_for_it():
     policy = Evidence()
     accused = {client: Reason("norm", math.nan, math.inf, "not finite") for client in (5, 6, 7)}
-    look = look_of(crowd(2))
+    look = view_of(crowd(2))
     assert not policy.decide(accused, scored([0, 0]), look, policy.start())[0]
     assert set(policy.decide({5: accused[5]}, scored([0, 0]), look, policy.start())[0]) == {5}
 
@@ -198,7 +198,7 @@ def collusion_over(rounds: Sequence[Tensor]) -> list[set[int]]:
     memory: Tensors = {}
     found = []
     for rows in rounds:
-        [score], memory = Collusion().score(look_of(rows), memory)
+        [score], memory = Collusion().score(view_of(rows), memory)
         found.append(set(score.accused.nonzero().flatten().tolist()))
     return found
 
@@ -213,15 +213,15 @@ def test_what_was_odd_is_half_forgotten_in_each_ordinary_round():
     odd = [with_attackers(rows[1:], -3 * rows.mean(dim=0), 2) for rows in alone]  # the last two are one
     values, memory = [], Collusion().start()
     for rows in (odd[0], *(crowd(15, seed=s) for s in range(1, 8))):
-        _, memory = Collusion().score(look_of(rows), memory)
+        _, memory = Collusion().score(view_of(rows), memory)
         values.append(memory["before.values"][13:].clone())
-        ordinary = oddity(look_of(rows))[13:]
+        ordinary = oddity(view_of(rows))[13:]
         if len(values) > 1:
             expected = np.minimum(values[-2].numpy(), (values[-2] + ordinary).numpy() / 2)
             np.testing.assert_allclose(values[-1].numpy(), expected, rtol=1e-6)
     assert float(values[0].min()) > 10
     assert float(values[-1].max()) < 5
-    [score], _ = Collusion().score(look_of(odd[8]), memory)
+    [score], _ = Collusion().score(view_of(odd[8]), memory)
     assert not score.accused.any()  # one odd round long ago is no second one
 
 
@@ -237,7 +237,7 @@ def test_the_owner_of_an_ordinary_row_cannot_be_framed_by_copies():
 
 def test_oddity_is_three_deviations_in_one():
     rows = with_attackers(crowd(14), crowd(14).mean(dim=0) - 0.05, 3)
-    look = look_of(rows)
+    look = view_of(rows)
     numpy = rows.double().numpy()
     one, two = np.abs(numpy).sum(axis=1), np.linalg.norm(numpy, axis=1)
     votes = [1] * 14 + [1 / 3] * 3
@@ -306,15 +306,15 @@ def test_good_behaviour_at_first_is_no_licence():
 
 
 def test_a_client_who_is_forgotten_starts_anew():
-    judge = make_judge(["collusion", "robust-norm"], "evidence")
+    judge = make_defence(["collusion", "robust-norm"], "evidence")
     assert judge is not None
     memory: Tensors = judge.start()
     rows = crowd(5)
     rows[3] *= 3
-    _, memory = judge(look_of(rows), memory)
-    assert float(recall(owned("policy.books", memory), torch.tensor([3]))) > 0
+    _, memory = judge(view_of(rows), memory)
+    assert float(get_values(owned("policy.books", memory), torch.tensor([3]))) > 0
     left = judge.forget(memory, 3)
-    assert float(recall(owned("policy.books", left), torch.tensor([3]))) == 0
+    assert float(get_values(owned("policy.books", left), torch.tensor([3]))) == 0
     assert left.keys() == memory.keys()
 
 
@@ -334,7 +334,7 @@ def test_direction_is_the_robust_z_score_of_the_median_cosine():
     support = np.array([stats.trim_mean(row, 0.25) for row in others])
     spread = max(stats.median_abs_deviation(support, scale="normal"), 0.05)
     expected = np.where(support < 0, -(support - np.median(support)) / spread, 0)
-    [score], _ = Direction().score(look_of(rows), {})
+    [score], _ = Direction().score(view_of(rows), {})
     np.testing.assert_allclose(score.values.numpy(), expected, atol=0.05)
     assert score.accused.tolist() == [False] * 10 + [True] * 2
 
@@ -343,7 +343,7 @@ def test_direction_is_the_robust_z_score_of_the_median_cosine():
 
 
 def folded_at(rows: Tensor, width: int, seed: int) -> Tensor:
-    return folded(Rows(rows), rows.double().norm(dim=1), width, seed)
+    return sketch(Rows(rows), rows.double().norm(dim=1), width, seed)
 
 
 def test_folding_keeps_cosines():
@@ -363,7 +363,7 @@ def test_short_rows_are_only_brought_to_length_one_and_absurd_ones_stay_numbers(
     rows[2] = torch.nn.functional.one_hot(torch.tensor(5), 1000) * 1.5e19
     for width in (64, 1000):
         assert folded_at(rows, width, seed=1).isfinite().all()
-    assert look_of(rows).agreement.isfinite().all()
+    assert view_of(rows).update_cosines.isfinite().all()
 
 
 def test_columns_a_width_apart_fall_together_by_chance_only():
@@ -379,13 +379,13 @@ def test_rows_seen_from_a_point_are_folded_as_their_differences_are(width, scale
     origin, rows = crowd(1, width=1000, seed=3)[0] * scale, crowd(70, width=1000) * scale
     seen = Rows(rows, origin)
     torch.testing.assert_close(
-        folded(seen, seen.norms(), width, 1), folded_at(rows - origin, width, 1), atol=1e-5, rtol=1e-4
+        sketch(seen, seen.norms(), width, 1), folded_at(rows - origin, width, 1), atol=1e-5, rtol=1e-4
     )
 
 
 def test_equal_long_rows_are_still_equal_and_others_are_not():
-    look = look_of(with_attackers(crowd(5, width=40_000), crowd(1, 40_000, seed=8)[0], 3))
+    look = view_of(with_attackers(crowd(5, width=40_000), crowd(1, 40_000, seed=8)[0], 3))
     expected = torch.eye(8, dtype=torch.bool)
     expected[5:, 5:] = True
-    assert torch.equal(look.equal, expected)
+    assert torch.equal(look.duplicates, expected)
     np.testing.assert_allclose(look.votes.numpy(), [1] * 5 + [1 / 3] * 3)

@@ -10,8 +10,8 @@ import torch
 from helpers import end_round
 from torch import nn
 
+from fedcap.detection import Batch
 from fedcap.methods import make
-from fedcap.methods.base import Uploads
 from fedcap.server.uploads import LARGEST_CLAIM, MEDIANS_BELIEVED, Admission, Expected, Upload, admit
 from fedcap.training import Layout
 
@@ -171,14 +171,14 @@ def test_of_two_uploads_of_one_client_the_first_counts():
 
 
 def start(method):
-    return method.start(torch.zeros(SIZE), Layout.of(nn.Linear(3, 1)))
+    return method.init(torch.zeros(SIZE), Layout.of(nn.Linear(3, 1)))
 
 
 def played(rows: torch.Tensor, samples: list[float]):
     method = make("fedavg")
     state = start(method)
     counts = torch.tensor(samples, dtype=torch.float64)
-    return state, end_round(method, state, Uploads(torch.arange(len(rows)), rows, counts))
+    return state, end_round(method, state, Batch(torch.arange(len(rows)), rows, counts))
 
 
 def test_fedavg_moves_by_the_mean_weighted_with_sample_counts():

@@ -188,3 +188,10 @@ def test_a_change_that_fails_to_be_written_leaves_the_old_ledger(
         ledger.remove("aaaa-1", "IPM")
     assert allowed(ledger, "aaaa-1")
     assert not list(ledger.path.parent.glob(".*.partial"))
+
+
+def test_a_ledger_of_an_earlier_version_is_read(ledger: Ledger) -> None:
+    ledger.path.write_text(ledger.path.read_text().replace('"approved"', '"enrolled"'))
+    assert [entry.state for entry in ledger.entries().values()] == [State.APPROVED] * 2
+    ledger.activate("aaaa-1", 1)
+    assert '"enrolled"' not in ledger.path.read_text()

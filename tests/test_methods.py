@@ -15,10 +15,10 @@ from training_tools import assert_near
 import fedcap
 from fedcap import methods
 from fedcap.aggregators import make as make_rule
-from fedcap.methods.base import Uploads
+from fedcap.detection import Batch
 from fedcap.methods.fedavg import combine
 from fedcap.runs import CHECKPOINT, RESULT, RoundRecord
-from fedcap.simulation import Crew, make_crew
+from fedcap.simulation import WorkerPool, make_pool
 from fedcap.training import Layout
 
 RIVALS = {
@@ -37,8 +37,8 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    with make_crew(2) as workers:
+def crew() -> Iterator[WorkerPool]:
+    with make_pool(2) as workers:
         yield workers
 
 
@@ -51,9 +51,9 @@ def crew() -> Iterator[Crew]:
 def test_hostile_rows_never_break_a_round_and_are_told(name: str):
     rows = torch.randn(10, 6)
     rows[2], rows[5, 0] = math.nan, math.inf
-    uploads = Uploads(torch.arange(10), rows, torch.ones(10), malicious=3)
+    uploads = Batch(torch.arange(10), rows, torch.ones(10), malicious=3)
     method = methods.make("fedavg", rule=name)
-    state = method.start(torch.zeros(6), Layout.of(nn.Linear(5, 1)))
+    state = method.init(torch.zeros(6), Layout.of(nn.Linear(5, 1)))
     found = end_round(method, state, uploads)
     assert found.refused == {2: "not finite", 5: "not finite"}
     assert math.isnan(found.look.norms[2])
@@ -63,14 +63,14 @@ def test_hostile_rows_never_break_a_round_and_are_told(name: str):
 
 
 def test_a_round_too_small_for_m_lowers_it_and_says_so():
-    uploads = Uploads(torch.arange(4), torch.randn(4, 3), torch.ones(4), malicious=2)
+    uploads = Batch(torch.arange(4), torch.randn(4, 3), torch.ones(4), malicious=2)
     step, notes = combine(make_rule("multi-krum"), uploads)
     assert torch.equal(step, make_rule("multi-krum")(uploads.updates, malicious=1))
     assert notes == ["2 malicious of 4 rows assumed: MultiKrum, told 1, withstands 0"]
 
 
 def test_a_rule_that_withstands_fewer_than_are_assumed_says_so_and_a_mean_promises_nothing():
-    uploads = Uploads(torch.arange(20), torch.randn(20, 3), torch.ones(20), malicious=6)
+    uploads = Batch(torch.arange(20), torch.randn(20, 3), torch.ones(20), malicious=6)
     _, notes = combine(make_rule("bucketing", rule="median", size=2), uploads)
     assert notes == ["6 malicious of 20 rows assumed: Bucketing, told 6, withstands 4"]
     assert combine(make_rule("median"), uploads)[1] == []
@@ -78,7 +78,7 @@ def test_a_rule_that_withstands_fewer_than_are_assumed_says_so_and_a_mean_promis
 
 
 def test_a_round_too_small_for_the_rule_takes_the_median_and_says_so():
-    uploads = Uploads(torch.arange(2), torch.randn(2, 3), torch.ones(2), malicious=0)
+    uploads = Batch(torch.arange(2), torch.randn(2, 3), torch.ones(2), malicious=0)
     step, notes = combine(make_rule("krum"), uploads)
     assert_near(step, uploads.updates.mean(dim=0))
     assert notes == ["2 rows are too few for Krum: median used"]
@@ -112,14 +112,14 @@ def test_every_method_plays_under_attack_with_half_of_the_clients(name: str, att
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, crew: Crew):
+def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, crew: WorkerPool):
     experiment = rival(name, attack="min-max", participation=0.6, rounds=3)
     whole = experiment.run(out=tmp_path / "whole")
     half = tmp_path / "half"
 
     with pytest.raises(Killed):
         experiment.run(out=half, observers=[Killer(after=2)])
-    resumed = experiment.run(out=half, crew=crew)
+    resumed = experiment.run(out=half, pool=crew)
     assert without_times(resumed) == without_times(whole)
     assert [r.norms for r in resumed.history] == [r.norms for r in whole.history]
     assert (half / CHECKPOINT).read_bytes() == (tmp_path / "whole" / CHECKPOINT).read_bytes()
@@ -145,18 +145,18 @@ SHOWN = {"rounds": 6, "eval_every": 6, "training": {"lr": 0.1}}
 
 
 @pytest.mark.slow
-def test_on_digits_personal_models_beat_fedavgs_shared_one(crew: Crew):
+def test_on_digits_personal_models_beat_fedavgs_shared_one(crew: WorkerPool):
     results = {
-        name: fedcap.Experiment(method=name, eval_every=30).run(crew=crew)
+        name: fedcap.Experiment(method=name, eval_every=30).run(pool=crew)
         for name in ("fedavg", "ditto", "fedrod")
     }
     shared = results["fedavg"].tacc_shared
     assert all(result.tacc_personal > shared for result in results.values())
 
 
-def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(crew: Crew):
-    mean = fedcap.Experiment(method="fedavg", attack="ipm", **SHOWN).run(crew=crew)
+def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(crew: WorkerPool):
+    mean = fedcap.Experiment(method="fedavg", attack="ipm", **SHOWN).run(pool=crew)
     method = {"name": "fedavg", "rule": "multi-krum"}
-    robust = fedcap.Experiment(method=method, attack="ipm", **SHOWN).run(crew=crew)
+    robust = fedcap.Experiment(method=method, attack="ipm", **SHOWN).run(pool=crew)
     assert mean.tacc_shared < 30
     assert robust.tacc_shared > mean.tacc_shared + 20

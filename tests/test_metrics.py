@@ -17,9 +17,9 @@ from torch import Tensor
 
 import fedcap
 from fedcap.cli.show import summary
-from fedcap.runs import Measures, Metrics, Result, RoundRecord, Settings, Tallies, Tally, read
+from fedcap.runs import ClassCounts, ClassCountsRecord, Measures, Metrics, Result, RoundRecord, Settings, read
 from fedcap.runs.result import metrics_of
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 from fedcap.state import Samples
 from fedcap.training.evaluation import EVALUATION_BATCH, Findings
 
@@ -108,7 +108,7 @@ def test_clients_outside_the_last_round_count_too() -> None:
 def test_answers_are_counted_in_the_last_round_only() -> None:
     result = fedcap.Experiment(**QUICK).run()
     assert [record.tallies is None for record in result.history] == [True, False]
-    simulation = Simulation(fedcap.Experiment(**QUICK), make_crew(1))
+    simulation = Simulation(fedcap.Experiment(**QUICK), make_pool(1))
     assert simulation.play().tallies is None
 
 
@@ -122,8 +122,8 @@ def test_counting_does_not_change_what_is_counted() -> None:
 def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: Path) -> None:
     experiment = fedcap.Experiment(attack="lie", **QUICK)
     alone = experiment.run(out=tmp_path / "run")
-    with make_crew(2) as crew:
-        together = experiment.run(crew=crew)
+    with make_pool(2) as crew:
+        together = experiment.run(pool=crew)
     assert without_times(alone) == without_times(together)
     written = json.loads((tmp_path / "run" / "result.json").read_text())
     assert written["metrics"] == asdict(alone.metrics)
@@ -136,13 +136,13 @@ def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: 
 
 def test_counts_by_hand() -> None:
     """Six samples of four classes; nobody is of class 2, and class 3 is never named."""
-    tally = Tally(actual=[3, 2, 0, 1], predicted=[2, 3, 1, 0], correct=[2, 1, 0, 0], loss=9.0)
+    tally = ClassCounts(actual=[3, 2, 0, 1], predicted=[2, 3, 1, 0], correct=[2, 1, 0, 0], loss=9.0)
     expected = Measures(
         1.5,
         100 * (4 / 5 + 2 / 5 + 0 + 0) / 4,
         {"cat": 200 / 3, "dog": 50.0, "owl": None, "yak": 0.0},
     )
-    found = metrics_of(Tallies(["cat", "dog", "owl", "yak"], None, tally))
+    found = metrics_of(ClassCountsRecord(["cat", "dog", "owl", "yak"], None, tally))
     assert found.shared is None
     assert found.personal.macro_f1 == pytest.approx(expected.macro_f1)
     assert (found.personal.loss, found.personal.per_class) == (expected.loss, expected.per_class)
@@ -151,7 +151,9 @@ def test_counts_by_hand() -> None:
 
 
 def test_a_class_that_never_occurs_is_left_out_of_the_mean() -> None:
-    found = metrics_of(Tallies(["a", "b", "c"], None, Tally([2, 2, 0], [2, 2, 0], [2, 2, 0], 1.0))).personal
+    found = metrics_of(
+        ClassCountsRecord(["a", "b", "c"], None, ClassCounts([2, 2, 0], [2, 2, 0], [2, 2, 0], 1.0))
+    ).personal
     assert (found.macro_f1, found.per_class["c"]) == (100.0, None)
 
 
@@ -160,10 +162,12 @@ def test_more_samples_than_a_batch_are_counted_whole() -> None:
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(total, 3, generator=generator)
     y = torch.randint(3, (total,), generator=generator)
-    counts = Findings.on(Samples(logits, y), lambda x: x, measure=True).counts
+    counts = Findings.on(Samples(logits, y), lambda x: x, count_classes=True).counts
     assert counts is not None
     found = metrics_of(
-        Tallies(["0", "1", "2"], None, Tally(counts.actual, counts.predicted, counts.correct, counts.loss))
+        ClassCountsRecord(
+            ["0", "1", "2"], None, ClassCounts(counts.actual, counts.predicted, counts.correct, counts.loss)
+        )
     )
     assert_near(found.personal, sklearn_measures(logits, y, 3))
 

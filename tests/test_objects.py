@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import types
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ import torch
 from python_tools import Louder, linear
 from torch import nn
 
+from fedcap import matrix
+from fedcap.data.partitions import ClassPools
 from fedcap.fingerprint import fingerprint, importable, is_label, is_plain, label, reference
 
 BODY = """
@@ -181,3 +184,15 @@ def test_plain_values_are_those_that_files_can_hold() -> None:
     assert not is_plain({1: 2})
     assert not is_plain([torch.zeros(1)])
     assert not is_plain(np.float64(3))
+
+
+@pytest.mark.parametrize(
+    ("moved", "former"),
+    [
+        (matrix.gram, "fedcap.aggregators.columns:products"),
+        (matrix.sketch, "fedcap.matrices:folded"),
+        (ClassPools, "fedcap.data.partitions.piles:Piles"),
+    ],
+)
+def test_the_hash_of_a_renamed_name_is_that_of_its_former_place(moved: Any, former: str) -> None:
+    assert fingerprint(moved) == hashlib.sha256(former.encode() + b"\0").hexdigest()

@@ -153,7 +153,7 @@ def test_a_file_without_labels_says_what_it_has(tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("gone.npz", "cannot read .*gone.npz: No such"),
-        ("./nowhere", "is not there"),
+        ("./nowhere", "does not exist"),
         ("npz", "a path of an .npz file is needed"),
     ],
 )

@@ -17,7 +17,7 @@ from torch import nn
 import fedcap
 from fedcap import models
 from fedcap.errors import InputError
-from fedcap.training import ModelError, Network, WorkerError, fresh_network, make_crew
+from fedcap.training import ModelError, Network, WorkerError, fresh_network, make_pool
 
 OWN = """
 import torch
@@ -133,8 +133,8 @@ def test_lazy_layers_start_from_the_seed_in_every_process() -> None:
     assert not torch.equal(fresh_network(build, 4).weights, first)
     settings = {"rounds": 2, "model": "own_bugs:lazy", "training": {"epochs": 1}}
     alone = fedcap.Experiment(workers=1, **settings).run()
-    with make_crew(2) as crew:
-        assert without_times(fedcap.Experiment(**settings).run(crew=crew)) == without_times(alone)
+    with make_pool(2) as crew:
+        assert without_times(fedcap.Experiment(**settings).run(pool=crew)) == without_times(alone)
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_groups_deal_out_all_there_is_unless_told(dominant: float, clients: int)
 
 
 def test_groups_that_leave_a_client_without_samples_are_refused():
-    with pytest.raises(InputError, match="no sample at all"):
+    with pytest.raises(InputError, match="would have no sample"):
         deal("groups", labels_of(2, 3), 20, groups=((0,), (1,)), dominant=1.0)
 
 
@@ -312,8 +312,14 @@ def test_natural_tells_how_many_owners_are_missing():
 
 
 def test_natural_needs_to_know_whose_samples_they_are():
-    with pytest.raises(InputError, match="whose each sample is"):
+    with pytest.raises(InputError, match="names the owner of each sample"):
         partitions.make("natural").bind(None)
+
+
+def test_the_owners_are_not_an_option_of_the_natural_partition():
+    assert partitions.registry.options("natural") == []
+    with pytest.raises(InputError, match="no option 'owners'"):
+        partitions.make("natural", owners=[0, 0, 1])
 
 
 # --- Dirichlet

@@ -178,7 +178,7 @@ def test_an_object_with_an_option_that_cannot_be_written_down_is_kept_as_it_is()
         ({"attack": {"name": here(Louder)(), "scale": 3.0}}, "<Louder from Python>' has no option 'scale'"),
         ({"attack": {"name": here(Louder), "sale": 3.0}}, "<Louder from Python>' has no option 'sale'"),
         ({"method": {"name": here(FedAvg)(), "alpha": 1}}, "<FedAvg from Python> is an object"),
-        ({"attack": Attack}, "lacks craft: it is abstract"),
+        ({"attack": Attack}, "is abstract: it lacks craft"),
         ({"attack": object()}, "attack must be a name"),
     ],
 )
@@ -203,7 +203,7 @@ def test_an_object_that_does_not_fit_is_one_clear_line(settings: Any, said: str)
         ),
         ({"observers": [Killer]}, "is a class, not an object"),
         ({"observers": Killer(1)}, "observers should be a list"),
-        ({"crew": 3}, "crew should be made by fedcap.simulation.make_crew"),
+        ({"crew": 3}, "crew should be made by fedcap.simulation.make_pool"),
     ],
 )
 def test_a_mistake_in_what_run_is_given_is_one_clear_line(given: Any, said: str) -> None:

@@ -19,7 +19,7 @@ from fedcap.experiments.local import LocalEngine
 from fedcap.experiments.store import CellStore, GridStatus, prepare
 from fedcap.runs import Outcome, RoundRecord
 from fedcap.simulation import RayCluster
-from fedcap.training import make_crew
+from fedcap.training import make_pool
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: make test-extras runs these tests")
 pytestmark = pytest.mark.slow
@@ -113,9 +113,9 @@ def test_a_run_of_which_a_node_is_killed_half_way_has_the_bits_of_one_process(
             pass
 
     experiment = fedcap.Experiment(**RUN)
-    with make_crew(engine="ray", address=two_nodes.address) as crew:
+    with make_pool(engine="ray", address=two_nodes.address) as crew:
         experiment.run(tmp_path / "ray", crew, [Killer()])
-    with make_crew(1) as crew:
+    with make_pool(1) as crew:
         experiment.run(tmp_path / "local", crew)
     assert_same(tmp_path / "ray", tmp_path / "local")
 

@@ -13,10 +13,10 @@ import pytest
 
 from fedcap.runs import (
     Accuracy,
+    AttackStats,
     ClientAccuracy,
     ClientResult,
     Provenance,
-    Realised,
     Reason,
     Removal,
     Result,
@@ -25,6 +25,7 @@ from fedcap.runs import (
     removals,
     summarise,
 )
+from fedcap.runs.result import client_results
 
 CLIENTS = ["a", "b", "c", "d", "e"]
 
@@ -75,7 +76,7 @@ FULL = record(
     refused={"b": "not finite"},
     bounded={"c": "claims 1000000 samples"},
     removed={"d": over(None)},
-    attack=Realised(2.0, 1.0, None),
+    attack=AttackStats(2.0, 1.0, None),
     diverged=["b"],
     notes=["krum takes 2 of 5 as malicious, not 3"],
 )
@@ -224,3 +225,23 @@ def test_records_need_neither_torch_nor_numpy() -> None:
     code = "import sys, fedcap.runs; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+class CountingName(str):
+    """A name that counts how often it is compared with another one."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountingName.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_the_time_for_the_results_of_clients_is_proportional_to_their_number() -> None:
+    clients = [CountingName(f"client {k}") for k in range(1000)]
+    CountingName.compared = 0
+    found = client_results([], clients, [CountingName(name) for name in clients[500:]])
+    assert [client.malicious for client in found] == 500 * [False] + 500 * [True]
+    assert CountingName.compared < 5000

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import refused
 
 from fedcap.errors import InputError
 from fedcap.report.tables import Table, summary_table

@@ -30,7 +30,7 @@ from fedcap.federation.site_state import StateFolder
 from fedcap.runs import CHECKPOINT
 from fedcap.runs.checkpoint import unpack
 from fedcap.simulation import Simulation
-from fedcap.training import make_crew, single_thread
+from fedcap.training import make_pool, single_thread
 
 
 def test_a_majority_must_be_honest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -67,13 +67,13 @@ def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) ->
     first = sites[clients[0]].config
 
     def dealt(experiment: fedcap.Experiment) -> FederatedData:
-        whole = data.deal(experiment.source, experiment.source.load(), first.seed)
+        whole = data.federate_source(experiment.source, experiment.source.load(), first.seed)
         rows = [whole.names.index(str(sites[client].config.client)) for client in clients]
         return replace(
             whole, names=clients, train=[whole.train[k] for k in rows], test=[whole.test[k] for k in rows]
         )
 
-    with pytest.MonkeyPatch.context() as patch, make_crew(1) as crew, single_thread():
+    with pytest.MonkeyPatch.context() as patch, make_pool(1) as crew, single_thread():
         patch.setattr(fedcap.Experiment, "load_data", dealt)
         settings: dict[str, Any] = {"dataset": dict(first.dataset), "method": dict(plan.method)}
         attack = {"name": "sign-flipping", "scale": float(TIMES), "clients": [hostile]}
@@ -96,7 +96,7 @@ def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) ->
             assert record.scores == expected.scores
             assert record.removed == expected.removed
     _, saved = unpack(operator.run / CHECKPOINT)
-    for name, tensor in simulation.server.tensors().items():
+    for name, tensor in simulation.server.state_dict().items():
         assert torch.equal(saved[f"server.{name}"], tensor), name
     for client in set(clients) - {hostile}:
         state = StateFolder(sites[client].state, plan).last()

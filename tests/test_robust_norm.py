@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from detection_tools import crowd, look_of, with_attackers
+from detection_tools import crowd, view_of, with_attackers
 from scipy import stats
 
-from fedcap.detection import Look, make_judge
+from fedcap.detection import RoundView, make_defence
 from fedcap.detection.robust_norm import RobustNorm
 from fedcap.matrix import Rows, shortest_majority
 from fedcap.state import Tensors
@@ -53,14 +53,14 @@ def test_robust_norm_is_how_far_the_logarithms_lie_from_the_shortest_majority():
     logs = np.log(np.linalg.norm(rows.double().numpy(), axis=1))
     middle, spread = oracle_majority(logs)
     expected = (logs - middle) / spread
-    [score], _ = RobustNorm().score(look_of(rows), {})
+    [score], _ = RobustNorm().score(view_of(rows), {})
     np.testing.assert_allclose(score.values.numpy(), expected, rtol=1e-4)
 
 
 def test_clients_with_more_samples_may_go_further_in_proportion():
     lengths, counts = np.array([1.0, 1.1, 0.9, 1.0, 4.0, 4.0]), np.array([10, 10, 10, 10, 40, 10])
     rows = torch.eye(6, dtype=torch.float64) * torch.from_numpy(lengths)
-    look = Look(1, torch.arange(6), rows, Rows(rows), samples=torch.from_numpy(counts))
+    look = RoundView(1, torch.arange(6), rows, Rows(rows), samples=torch.from_numpy(counts))
     [score], _ = RobustNorm(floor=0.5).score(look, {})
     credit = np.log([1, 1, 1, 1, 3, 1])  # four times as many samples, of which three count
     expected = (np.log(lengths) - credit - oracle_majority(np.log(lengths))[0]) / 0.5
@@ -70,7 +70,7 @@ def test_clients_with_more_samples_may_go_further_in_proportion():
 def test_where_a_group_lies_is_not_held_against_it():
     updates, far = crowd(10), torch.zeros(10, 400)
     far[8:] = 30.0
-    look = Look(1, torch.arange(10), updates, Rows(updates + far))
+    look = RoundView(1, torch.arange(10), updates, Rows(updates + far))
     [score], _ = RobustNorm().score(look, {})
     assert not score.accused.any()
     assert float(look.norms[8:].min()) > 10 * float(look.norms[:8].max())
@@ -79,20 +79,20 @@ def test_where_a_group_lies_is_not_held_against_it():
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_robust_norm_does_not_depend_on_scale(scale):
     rows = crowd(10) * torch.linspace(0.5, 2, 10)[:, None]
-    [plain], _ = RobustNorm().score(look_of(rows), {})
-    [scaled], _ = RobustNorm().score(look_of(rows * scale), {})
+    [plain], _ = RobustNorm().score(view_of(rows), {})
+    [scaled], _ = RobustNorm().score(view_of(rows * scale), {})
     np.testing.assert_allclose(scaled.values.numpy(), plain.values.numpy(), rtol=1e-4, atol=1e-4)
 
 
 def test_copies_have_one_vote_so_they_cannot_set_the_scale():
     rows = with_attackers(crowd(8), 50 * crowd(1, seed=9)[0], 7)
-    [score], _ = RobustNorm().score(look_of(rows), {})
+    [score], _ = RobustNorm().score(view_of(rows), {})
     assert set(score.accused.nonzero().flatten().tolist()) == set(range(8, 15))
 
 
 def test_a_row_of_zeros_accuses_nobody():
     rows = torch.cat([crowd(6), torch.zeros(1, 400)])
-    [score], _ = RobustNorm().score(look_of(rows), {})
+    [score], _ = RobustNorm().score(view_of(rows), {})
     assert not score.accused.any()
 
 
@@ -105,7 +105,7 @@ def test_the_scale_is_that_of_everybodys_longest_update():
     rounds = [crowd(10, seed=seed) * torch.linspace(0.5, 2, 10)[:, None] * (seed + 1) for seed in range(3)]
     rounds.append(rounds[0] / 10)
     for rows in rounds:
-        [score], memory = RobustNorm().score(look_of(rows), memory)
+        [score], memory = RobustNorm().score(view_of(rows), memory)
     longest = np.log(np.max([lengths_of(rows) for rows in rounds], axis=0))
     middle, spread = oracle_majority(longest)
     expected = (np.log(lengths_of(rounds[-1])) - middle) / spread
@@ -114,10 +114,10 @@ def test_the_scale_is_that_of_everybodys_longest_update():
 
 def test_whoever_still_learns_when_the_others_have_settled_is_not_too_far():
     rows = crowd(10)
-    _, memory = RobustNorm().score(look_of(rows), {})
+    _, memory = RobustNorm().score(view_of(rows), {})
     settled = torch.cat([rows[:9] / 100, rows[9:]])
-    [fresh], _ = RobustNorm().score(look_of(settled), {})
-    [score], _ = RobustNorm().score(look_of(settled), memory)
+    [fresh], _ = RobustNorm().score(view_of(settled), {})
+    [score], _ = RobustNorm().score(view_of(settled), memory)
     assert fresh.accused.tolist() == [False] * 9 + [True]
     assert not score.accused.any()
 
@@ -132,7 +132,7 @@ def test_evidence_against_who_does_not_settle_goes_by_both_what_most_do_now_and_
     memory: Tensors = {}
     seen = unsettled(1.75)[:4]
     for rows in seen:
-        [score], memory = RobustNorm(floor=0.2).score(look_of(rows), memory)
+        [score], memory = RobustNorm(floor=0.2).score(view_of(rows), memory)
     now = np.log(lengths_of(seen[-1]))
     longest = np.log(np.max([lengths_of(rows) for rows in seen], axis=0))
     ever, settled = (
@@ -150,12 +150,12 @@ def test_evidence_against_who_does_not_settle_goes_by_both_what_most_do_now_and_
 def test_who_goes_further_than_most_ever_did_when_most_have_settled_is_removed_in_time(
     times: float, removed: bool
 ):
-    judge = make_judge(["robust-norm"], "evidence")
+    judge = make_defence(["robust-norm"], "evidence")
     assert judge is not None
     memory: Tensors = judge.start()
     gone = {}
     for round, rows in enumerate(unsettled(times)):
-        verdict, memory = judge(look_of(rows), memory)
+        verdict, memory = judge(view_of(rows), memory)
         gone |= dict.fromkeys(verdict.removed, round)
     assert set(gone) == ({9} if removed else set())
     assert all(round >= 5 for round in gone.values())
@@ -164,42 +164,42 @@ def test_who_goes_further_than_most_ever_did_when_most_have_settled_is_removed_i
 def test_no_single_round_says_much_against_who_has_not_stopped():
     memory: Tensors = {}
     for rows in unsettled(1.9):
-        [score], memory = RobustNorm().score(look_of(rows), memory)
+        [score], memory = RobustNorm().score(view_of(rows), memory)
     assert score.evidence is not None
     assert 1.6 <= float(score.evidence[9]) < 2  # 0.8 times two units, or what its length alone says
 
 
 def test_going_far_once_among_those_who_have_settled_removes_nobody():
-    judge = make_judge(["robust-norm"], "evidence")
+    judge = make_defence(["robust-norm"], "evidence")
     assert judge is not None
     memory: Tensors = judge.start()
     for round, rows in enumerate(unsettled(2.0)):
         calm = torch.cat([rows[:9], rows[9:] / (1 + round)]) if round % 3 else rows
-        verdict, memory = judge(look_of(calm), memory)
+        verdict, memory = judge(view_of(calm), memory)
         assert not verdict.removed
 
 
 def test_a_round_of_mostly_attackers_does_not_make_their_length_the_usual_one():
-    _, memory = RobustNorm().score(look_of(crowd(15)), {})
+    _, memory = RobustNorm().score(view_of(crowd(15)), {})
     for scale in (2, 20, 200):
         few = torch.cat([crowd(15)[:3], scale * crowd(15)[10:]])
-        [score], memory = RobustNorm().score(look_of(few, [0, 1, 2, 10, 11, 12, 13, 14]), memory)
+        [score], memory = RobustNorm().score(view_of(few, [0, 1, 2, 10, 11, 12, 13, 14]), memory)
     assert set(score.accused.nonzero().flatten().tolist()) == set(range(3, 8))
 
 
 @pytest.mark.parametrize("times", [10, 100])
 def test_honest_clients_may_all_begin_slowly(times: float):
-    judge = make_judge(["robust-norm"], "evidence")
+    judge = make_defence(["robust-norm"], "evidence")
     assert judge is not None
     memory: Tensors = judge.start()
     for round in range(8):
-        verdict, memory = judge(look_of(crowd(20, seed=round) * (times if round else 1)), memory)
+        verdict, memory = judge(view_of(crowd(20, seed=round) * (times if round else 1)), memory)
         assert not verdict.removed
         assert not verdict.suspected
 
 
 def test_hostile_clients_who_hide_at_first_do_not_make_the_others_look_long():
-    judge = make_judge(["robust-norm"], "evidence")
+    judge = make_defence(["robust-norm"], "evidence")
     assert judge is not None
     memory: Tensors = judge.start()
     generator = torch.Generator().manual_seed(0)
@@ -208,5 +208,5 @@ def test_hostile_clients_who_hide_at_first_do_not_make_the_others_look_long():
         ids = [torch.tensor([0, 1, 8, 9, 10]), torch.tensor([0, 1, 2, 3, 11])][round] if round < 2 else some
         rows = crowd(20, seed=round)[ids]
         rows[ids < 6] *= 1e-6  # clients 0 to 5 are hostile
-        verdict, memory = judge(look_of(rows, ids.tolist()), memory)
+        verdict, memory = judge(view_of(rows, ids.tolist()), memory)
         assert not {client for client in verdict.removed if client >= 6}

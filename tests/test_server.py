@@ -11,7 +11,7 @@ from torch import nn
 
 from fedcap import methods
 from fedcap.errors import InputError
-from fedcap.server.index import Roster
+from fedcap.server.index import ClientIndex
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.state import names_to_tensor, owned, tensor_to_names, under
@@ -32,11 +32,9 @@ def rows(count: int, seed: int = 0) -> torch.Tensor:
 
 def play(here: Server, clients: tuple[str, ...] = SITES, seed: int = 0) -> list[torch.Tensor]:
     """Play a round in which everybody answers; return the models that were served."""
-    opening = here.open(clients)
+    sent = here.open(clients)
     sent = rows(len(clients), seed)
-    requests = [
-        Upload(k, opening.round, row, 5) for k, row in zip(opening.asked, rows(9, seed + 1), strict=False)
-    ]
+    requests = [Upload(k, sent.round, row, 5) for k, row in zip(sent.asked, rows(9, seed + 1), strict=False)]
     serving = here.serve(requests)
     models = [m.clone() for m in serving.dispatch.models[serving.dispatch.rows[:, 0]]]
     here.close([Upload(k, serving.round, row, 5) for k, row in zip(serving.clients, sent, strict=True)])
@@ -47,12 +45,12 @@ def play(here: Server, clients: tuple[str, ...] = SITES, seed: int = 0) -> list[
 
 
 def test_clients_keep_their_rows_for_good_whatever_they_are_called():
-    roster = Roster(SITES)
-    assert roster.enrol("charité") == 1
-    assert roster.enrol("late") == 5
+    roster = ClientIndex(SITES)
+    assert roster.add("charité") == 1
+    assert roster.add("late") == 5
     assert roster.rows(["late", "0"]).tolist() == [5, 2]
     assert roster.names([4, 0]) == ["9f:3a", "st-mary"]
-    again = Roster()
+    again = ClientIndex()
     again.restore(roster.tensors())
     assert list(again) == [*SITES, "late"]
     with pytest.raises(InputError, match="'nobody' is not enrolled"):
@@ -71,10 +69,10 @@ def test_names_and_owners_survive_among_tensors():
 
 def test_participants_are_served_in_the_order_of_the_roster():
     here = server()
-    opening = here.open(["käthe", "st-mary", "käthe", "new"])
-    assert opening.clients == ("st-mary", "käthe", "new")
-    assert here.serve().clients == opening.clients
-    assert here.roster.row("new") == 5
+    sent = here.open(["käthe", "st-mary", "käthe", "new"])
+    assert sent.clients == ("st-mary", "käthe", "new")
+    assert here.serve().clients == sent.clients
+    assert here.clients.row("new") == 5
 
 
 # --- Rounds
@@ -130,9 +128,9 @@ def test_late_repeated_and_uninvited_answers_count_for_nothing():
 def test_newcomers_are_asked_and_served_by_their_request():
     here = server()
     play(here, SITES[:3])
-    opening = here.open(SITES)
-    assert opening.asked == ("käthe", "9f:3a")
-    assert opening.start is not None
+    sent = here.open(SITES)
+    assert sent.asked == ("käthe", "9f:3a")
+    assert sent.start is not None
     requests = [Upload("käthe", 2, rows(1)[0], 5), Upload("9f:3a", 1, rows(1)[0], 5)]
     serving = here.serve(requests)
     assert serving.clients == SITES[:4]
@@ -259,7 +257,7 @@ def test_a_state_from_before_there_were_gains_is_read_and_goes_on(preset: str):
     here, other = server(preset=preset), server(preset=preset)
     play(here)
     saved = {name: tensor for name, tensor in here.tensors().items() if name != "state.gains"}
-    other.restore({**saved, "state.agreement": torch.eye(len(SITES))})
+    other.restore({**saved, "state.update_cosines": torch.eye(len(SITES))})
     mine, theirs = play(here, seed=1), play(other, seed=1)
     assert all(model.isfinite().all() for model in theirs)
     if preset == "paper":
@@ -294,13 +292,13 @@ def test_nothing_is_held_against_whoever_is_readmitted():
 def test_a_stranger_can_be_made_a_model_without_being_enrolled():
     here = server()
     play(here)
-    before = len(here.roster)
+    before = len(here.clients)
     assert here.asks(["x", "st-mary", "y"]) == ["x", "y"]
     requests = [Upload("x", here.round, rows(1)[0], 5), Upload("y", here.round, rows(2)[1], 5)]
     offer = here.models_for(["x", "st-mary", "y"], requests)
     assert offer.clients == ("x", "st-mary", "y")
     assert not torch.equal(offer.dispatch.models[0], offer.dispatch.models[2])
-    assert len(here.roster) == before
+    assert len(here.clients) == before
 
 
 def test_the_draw_depends_on_who_is_there_and_not_on_the_order():
@@ -320,26 +318,26 @@ def test_a_round_given_up_counts_for_nothing():
         play(each)
     before = here.tensors()
     here.open(SITES)
-    here.give_up()
+    here.cancel()
     here.open(SITES)
     here.serve()
-    here.give_up()
+    here.cancel()
     assert all(torch.equal(tensor, before[name]) for name, tensor in here.tensors().items())
     assert all(torch.equal(a, b) for a, b in zip(play(here, seed=1), play(other, seed=1), strict=True))
     assert here.round == other.round == 2
     with pytest.raises(RuntimeError, match="no round is under way"):
-        here.give_up()
+        here.cancel()
 
 
 def test_suspects_are_told_apart_from_others_who_are_refused():
     here = server(policy={"strikes": 2}, t_norm=1.0)
-    opening = here.open(SITES)
+    sent = here.open(SITES)
     here.serve()
     sent = rows(5)
     sent[1] *= 1000
     sent[2] = torch.nan
-    uploads = [Upload(k, opening.round, row, 5) for k, row in zip(SITES, sent, strict=True)]
-    closing = here.close([*uploads[:4], Upload("9f:3a", opening.round, "text", 5)])
+    uploads = [Upload(k, sent.round, row, 5) for k, row in zip(SITES, sent, strict=True)]
+    closing = here.close([*uploads[:4], Upload("9f:3a", sent.round, "text", 5)])
     assert closing.suspected.keys() == {"charité", "0"}
     assert closing.refused.keys() == {"charité", "0", "9f:3a"}
     assert not closing.removed

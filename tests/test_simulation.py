@@ -16,7 +16,7 @@ import fedcap
 from fedcap.runs import Result, RoundRecord
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 from reproduction.setups import ABLATION
 
 SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
@@ -42,8 +42,8 @@ def test_same_seed_gives_the_same_result_and_another_seed_another(method: str) -
 def test_result_does_not_depend_on_the_number_of_workers() -> None:
     experiment = small(attack="min-max", participation=0.6)
     alone = experiment.run()
-    with make_crew(2) as crew:
-        together = experiment.run(crew=crew)
+    with make_pool(2) as crew:
+        together = experiment.run(pool=crew)
     assert without_times(alone) == without_times(together)
     for one, two in zip(alone.history, together.history, strict=True):
         assert one.norms == two.norms
@@ -89,7 +89,7 @@ def test_newcomers_are_asked_once_the_pools_are_filled() -> None:
 
 
 def test_requests_cost_bytes_and_models_are_counted_both_ways() -> None:
-    simulation = Simulation(small(participation=0.5), make_crew(1))
+    simulation = Simulation(small(participation=0.5), make_pool(1))
     record = simulation.play()
     assert record.bytes == 4 * 13_706 * 2 * 10
     record = simulation.play()
@@ -121,7 +121,7 @@ def test_accuracy_counts_every_benign_client_and_nobody_else() -> None:
 
 
 def test_clients_that_never_trained_are_tested_with_the_model_they_receive() -> None:
-    simulation = Simulation(small(participation=0.1, rounds=1, method="fedavg"), make_crew(1))
+    simulation = Simulation(small(participation=0.1, rounds=1, method="fedavg"), make_pool(1))
     accuracy = simulation.play().accuracy
     assert accuracy is not None
     trained = set(simulation.store)
@@ -153,7 +153,7 @@ def test_every_attack_on_updates_says_what_it_realised(attack: str) -> None:
 
 
 def test_label_flipping_poisons_the_attackers_training_labels_only() -> None:
-    simulation = Simulation(small(attack="LF"), make_crew(1))
+    simulation = Simulation(small(attack="LF"), make_pool(1))
     assert len(simulation.malicious) == 6
     for client, true in zip(simulation.names, simulation.data.train, strict=True):
         mine = simulation.adversary.training_data(client, true, 10)
@@ -280,7 +280,7 @@ def test_a_benign_newcomer_whose_request_fails_sits_the_round_out() -> None:
 
 
 def test_outsiders_are_tested_with_what_they_would_have_received() -> None:
-    simulation = Simulation(small(participation=0.5, rounds=3), make_crew(1))
+    simulation = Simulation(small(participation=0.5, rounds=3), make_pool(1))
     simulation.play()
     before = copy.deepcopy(simulation.server)
     record = simulation.play()
@@ -295,13 +295,13 @@ def test_outsiders_are_tested_with_what_they_would_have_received() -> None:
     accuracy = record.accuracy
     assert accuracy is not None
     for client, done in found.items():
-        assert accuracy.clients[client].shared == pytest.approx(100 * (done.shared_correct or 0) / 18)
+        assert accuracy.clients[client].shared == pytest.approx(100 * (done.received_correct or 0) / 18)
 
 
 def test_the_models_of_those_outside_the_round_are_timed_as_evaluation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    simulation = Simulation(small(participation=0.5, method="fedavg"), make_crew(1))
+    simulation = Simulation(small(participation=0.5, method="fedavg"), make_pool(1))
     models_for = Server.models_for
 
     def slowly(*arguments: Any) -> Any:

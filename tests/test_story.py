@@ -18,7 +18,7 @@ from fedcap.errors import InputError
 from fedcap.report.story import Check, Said, Story, packed, story_of, unpacked
 from fedcap.report.story.mixing_map import order_by_likeness
 from fedcap.report.story.packing import quantised
-from fedcap.runs import Accuracy, ClientAccuracy, Mixing, Realised, read
+from fedcap.runs import Accuracy, AttackStats, ClientAccuracy, Mixing, read
 
 NAMES = ["ada", "bob", "cyd", "dan"]
 
@@ -135,7 +135,7 @@ def test_clients_that_never_met_are_ordered_all_the_same() -> None:
 
 
 def test_what_is_in_order_has_a_good_mark(tmp_path: Path) -> None:
-    sent = Realised(10.0, 2.0, -0.9)
+    sent = AttackStats(10.0, 2.0, -0.9)
     first = record(1, NAMES, attack=sent, removed={"dan": reason()})
     story = story_of(write(tmp_path, [first, record(2, NAMES[:3])], NAMES, ["dan"]))
     assert [each.mark for each in story.checks] == ["ok"] * 5
@@ -161,7 +161,7 @@ def test_a_client_that_lies_far_behind_is_told(tmp_path: Path, best: float, wors
 
 
 def test_what_is_not_in_order_is_told(tmp_path: Path) -> None:
-    same = Realised(2.0, 2.0, 0.99)
+    same = AttackStats(2.0, 2.0, 0.99)
     first = record(1, NAMES, attack=same, removed={"ada": reason()}, diverged=["ada"])
     story = story_of(write(tmp_path, [first, record(2, NAMES[1:], attack=same)], NAMES, ["dan"]))
     marks = {each.name: each.mark for each in story.checks}

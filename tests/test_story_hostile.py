@@ -19,7 +19,7 @@ from fedcap.errors import InputError
 from fedcap.report.page import page
 from fedcap.report.story import Standing, Story, packed, story_of
 from fedcap.report.story.mixing_map import MOST_ROWS
-from fedcap.runs import Mixing, Realised, read
+from fedcap.runs import AttackStats, Mixing, read
 
 NAMES = ["ada", "bob", "cyd"]
 BAD = "<script>alert(1)</script>"
@@ -138,7 +138,7 @@ def test_a_frame_of_weights_that_is_not_of_ours_leaves_the_rest(tmp_path: Path, 
 
 def test_nothing_finite_anywhere(tmp_path: Path) -> None:
     scores = {"norm": dict.fromkeys(NAMES, None)}
-    realised = Realised(None, None, None)
+    realised = AttackStats(None, None, None)
     rounds = [
         record(n, NAMES, scores=scores, limits={"norm": None}, attack=realised, diverged=NAMES[:2])
         for n in (1, 2)

@@ -129,4 +129,4 @@ class TestMLflow:
         assert fedcap.Experiment(**SMALL).run(out=tmp_path / "run", observers=[gone]).rounds == 3
         said = [record.getMessage() for record in caplog.records if record.name == "fedcap"]
         assert len(said) == 1
-        assert said[0].startswith("tracker mlflow failed, the run goes on without it: MlflowException")
+        assert said[0].startswith("tracker mlflow failed, the run continues without it: MlflowException")

@@ -116,7 +116,7 @@ def test_a_tracker_that_fails_is_told_of_in_a_line_and_the_run_goes_on(
     assert result.rounds == 3
     assert failing.said == [["run", []], 1]
     assert well.said == [["run", []], 1, 2, 3, 3]
-    said = "tracker Told failed, the run goes on without it: OSError: [Errno 28] No space left on device"
+    said = "tracker Told failed, the run continues without it: OSError: [Errno 28] No space left on device"
     assert [record.getMessage() for record in caplog.records] == [said]
 
 
@@ -139,7 +139,7 @@ def test_a_disk_that_takes_no_csv_ends_no_run(tmp_path: Path, caplog: pytest.Log
     result = fedcap.Experiment(**SMALL, track="csv").run(out=tmp_path / "run", observers=[Blocker(0)])
     assert result.rounds == 3
     assert [r.getMessage().partition(":")[0] for r in caplog.records] == [
-        "tracker csv failed, the run goes on without it"
+        "tracker csv failed, the run continues without it"
     ]
 
 

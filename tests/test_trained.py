@@ -17,7 +17,7 @@ from torch import nn
 
 import fedcap
 from fedcap.runs import RunDirectory
-from fedcap.simulation import Run, Simulation, load_experiment, make_crew
+from fedcap.simulation import Run, Simulation, load_experiment, make_pool
 from fedcap.training import Network, fresh_network
 
 QUICK = {"rounds": 2, "training": {"lr": 0.1, "epochs": 1}, "workers": 1}
@@ -305,7 +305,7 @@ def test_a_checkpoint_that_is_missing_broken_or_of_another_network_is_one_line(t
 def test_models_of_a_resumed_run_are_those_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         fedcap.Experiment(**QUICK).run(out=tmp_path / "run", observers=[Killer(1)])
-    with make_crew(1) as crew:
-        resumed = load_experiment(tmp_path / "run").run(out=tmp_path / "run", crew=crew)
+    with make_pool(1) as crew:
+        resumed = load_experiment(tmp_path / "run").run(out=tmp_path / "run", pool=crew)
     whole, _ = play(None)
     assert torch.equal(vector_of(resumed.model("8")), vector_of(whole.model("8")))

@@ -1,4 +1,4 @@
-"""Workers: never more than are of use, replaced when they are stopped, left alone when they are slow."""
+"""Workers: no more than are useful, replaced when they are stopped, left alone when they are slow."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pathlib import Path
 import pytest
 from helpers import without_times
 from training_tools import (
-    JOBS,
+    TASKS,
     Pair,
     Sleepy,
     assert_same,
-    bench_of,
     data_of,
     outcome,
     own_children,
-    tiny_bench,
+    runner_of,
     tiny_data,
+    tiny_runner,
 )
 
 import fedcap
-from fedcap.training import available_cores, make_crew
-from fedcap.training import workers as crew_room
-from fedcap.training.workers import ProcessCrew, SoloCrew, processes
+from fedcap.errors import warn_once
+from fedcap.training import available_cores, make_pool
+from fedcap.training.workers import InProcessPool, ProcessPool, processes
 
 
 @pytest.fixture
@@ -38,30 +38,30 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def solo():
-    """What the jobs come to when done in this process."""
-    return outcome(SoloCrew(), bench_of(Pair()))
+def expected():
+    """The results of the jobs in this process."""
+    return outcome(InProcessPool(), runner_of(Pair()))
 
 
 def test_there_are_no_more_workers_than_clients() -> None:
     before = own_children()
-    with ProcessCrew(9) as crew:
-        crew.open(tiny_bench(Pair()), tiny_data())
+    with ProcessPool(9) as pool:
+        pool.open(tiny_runner(Pair()), tiny_data())
         assert len(own_children() - before) == len(tiny_data()) == 3
-        crew.open(bench_of(Pair()), data_of())
+        pool.open(runner_of(Pair()), data_of())
         assert len(own_children() - before) == 6
 
 
-def test_there_are_no_more_workers_than_cores_and_that_is_said_once(
+def test_there_are_no_more_workers_than_cores_and_one_warning_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    crew_room._tell.cache_clear()
+    warn_once.cache_clear()
     cores = available_cores()
     with caplog.at_level(logging.WARNING, "fedcap"):
         for _ in range(2):
-            crew = make_crew(cores + 7)
-            assert isinstance(crew, ProcessCrew if cores > 1 else SoloCrew)
-        crew = make_crew(cores)
+            pool = make_pool(cores + 7)
+            assert isinstance(pool, ProcessPool if cores > 1 else InProcessPool)
+        pool = make_pool(cores)
     plural = "s" * (cores > 1)
     said = f"{cores + 7} workers asked for, {cores} core{plural} here: one worker per core is used"
     assert [record.message for record in caplog.records] == [said]
@@ -76,31 +76,31 @@ def test_an_experiment_with_too_many_workers_has_the_same_bits() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_worker_that_is_stopped_is_replaced_and_its_job_done_again(
-    caplog: pytest.LogCaptureFixture, solo
+def test_a_worker_that_is_stopped_is_replaced_and_its_task_run_again(
+    caplog: pytest.LogCaptureFixture, expected
 ) -> None:
     before = own_children()
-    with ProcessCrew(2) as crew, caplog.at_level(logging.WARNING, "fedcap"):
-        outcome(crew, bench_of(Pair()))
+    with ProcessPool(2) as pool, caplog.at_level(logging.WARNING, "fedcap"):
+        outcome(pool, runner_of(Pair()))
         victim, other = own_children() - before
         os.kill(victim, signal.SIGSTOP)
-        assert_same(outcome(crew, None), solo)
+        assert_same(outcome(pool, None), expected)
         assert victim not in own_children()
         assert other in own_children()
-    said = f"worker process {victim} was stopped for 0.5 s: replaced, its job is done again"
+    said = f"worker process {victim} was stopped for 0.5 s: it is replaced, and its task is run again"
     assert [record.message for record in caplog.records] == [said]
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_goes_on_in_time_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     before = own_children()
-    with ProcessCrew(1) as crew, caplog.at_level(logging.WARNING, "fedcap"):
-        crew.open(bench_of(Sleepy(0)), data_of())
-        outcome(crew, None)
+    with ProcessPool(1) as pool, caplog.at_level(logging.WARNING, "fedcap"):
+        pool.open(runner_of(Sleepy(0)), data_of())
+        outcome(pool, None)
         (worker,) = own_children() - before
         os.kill(worker, signal.SIGSTOP)
         threading.Timer(0.25, os.kill, (worker, signal.SIGCONT)).start()
-        outcome(crew, None)
+        outcome(pool, None)
         assert own_children() - before == {worker}
     assert caplog.records == []
 
@@ -108,15 +108,15 @@ def test_a_worker_that_goes_on_in_time_is_left_alone(caplog: pytest.LogCaptureFi
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_is_merely_slow_is_never_replaced(caplog: pytest.LogCaptureFixture) -> None:
     before = own_children()
-    with ProcessCrew(2) as crew, caplog.at_level(logging.WARNING, "fedcap"):
-        crew.open(bench_of(Sleepy(2)), data_of())
+    with ProcessPool(2) as pool, caplog.at_level(logging.WARNING, "fedcap"):
+        pool.open(runner_of(Sleepy(2)), data_of())
         workers = own_children() - before
-        outcome(crew, None, JOBS[:2])
+        outcome(pool, None, TASKS[:2])
         assert own_children() - before == workers
     assert caplog.records == []
 
 
-def test_looks_that_were_missed_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_that_were_missed_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-Z, this process and its workers stand still together, for however long."""
     monkeypatch.setattr(processes, "PATIENCE", 10.0)
     clock = iter([0.0, 1.5, 1.5, 5000.0, 5000.0])
@@ -126,9 +126,9 @@ def test_looks_that_were_missed_do_not_count(monkeypatch: pytest.MonkeyPatch) ->
         os.kill(stopped.pid, signal.SIGSTOP)
         while Path(f"/proc/{stopped.pid}/stat").read_text().split()[2] != "T":
             time.sleep(0.01)
-        watch = processes.Watch()
-        assert watch.stopped([stopped.pid]) == set()
-        assert watch.stopped([stopped.pid]) == set()
+        detector = processes.StopDetector()
+        assert detector.stopped([stopped.pid]) == set()
+        assert detector.stopped([stopped.pid]) == set()
     finally:
         stopped.kill()
         stopped.wait()

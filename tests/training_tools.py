@@ -10,25 +10,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedcap.methods.base import Method
+from fedcap.methods.local import Local
 from fedcap.models import builder
 from fedcap.state import Samples, Tensors
 from fedcap.training import (
     SGD,
-    Bench,
-    Crew,
-    Job,
+    ClientUpdate,
     Layout,
     Learner,
     LocalClient,
     LocalData,
     Network,
-    Trained,
-    Trainer,
+    Task,
+    TaskResults,
+    TaskRunner,
+    WorkerPool,
     fit,
     fresh_network,
 )
@@ -117,72 +120,72 @@ def client_of(build: Callable[[], nn.Module], samples: Samples, sgd: SGD) -> Loc
 
 
 @dataclass(frozen=True)
-class Alone:
+class Alone(Local):
     """Trains the model received, and keeps it."""
 
-    def request(self, client: LocalClient, start: Tensor) -> Tensor:
-        learner = client.learner(start)
-        client.fit(learner)
-        return learner.weights - start
-
-    def shared(self, client: LocalClient, received: Tensor, kept: Tensors) -> Tensor | None:
+    def received_model(self, client: LocalClient, received: Tensor, own: Tensors) -> Tensor | None:
         return received[0] if len(received) else None
 
-    def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
-        return network.logits(kept["personal"], x)
-
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         learner = client.learner(received[0])
         client.fit(learner)
-        return Trained(learner.weights - received[0], {"personal": learner.weights})
+        return ClientUpdate(learner.weights - received[0], {"personal": learner.weights})
 
 
 @dataclass(frozen=True)
 class Pair(Alone):
     """Trains a personal model, pulled towards the one received, and that one beside it."""
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        own = client.learner(kept["personal"], anchor=received[0], pull=0.5)
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
+        personal = client.learner(own["personal"], anchor=received[0], pull=0.5)
         learner = client.learner(received[0])
-        client.fit(own, learner)
-        return Trained(learner.weights - received[0], {"personal": own.weights})
+        client.fit(personal, learner)
+        return ClientUpdate(learner.weights - received[0], {"personal": personal.weights})
 
 
 @dataclass(frozen=True)
 class Collector(Alone):
     """Keeps two models, both still in their networks, and a matrix; sends two numbers more."""
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        other, own = client.learner(received[0]), client.learner(kept["personal"])
-        client.fit(other, own)
-        kept = {"matrix": kept["matrix"] + 1, "personal": own.weights, "other": other.weights}
-        return Trained(other.weights - received[0], kept, torch.tensor([0.5, len(client.samples)]))
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
+        other, personal = client.learner(received[0]), client.learner(own["personal"])
+        client.fit(other, personal)
+        state = {"matrix": own["matrix"] + 1, "personal": personal.weights, "other": other.weights}
+        return ClientUpdate(other.weights - received[0], state, torch.tensor([0.5, len(client.samples)]))
+
+
+@dataclass(frozen=True)
+class Swapper(Alone):
+    """Keeps the model it receives, and the one that it own before."""
+
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
+        return ClientUpdate(received[0], {"personal": received[0], "former": own["personal"]})
 
 
 @dataclass(frozen=True)
 class Forgetful(Alone):
-    """Keeps something else than it kept before."""
+    """Keeps something else than it own before."""
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        return Trained(received[0], {"souvenir": received[0]})
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
+        return ClientUpdate(received[0], {"souvenir": received[0]})
 
 
 @dataclass(frozen=True)
 class Brief(Alone):
     """Sends an update that is too short."""
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        return Trained(received[0, :1], kept)
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
+        return ClientUpdate(received[0, :1], own)
 
 
 @dataclass(frozen=True)
 class DiesOnce(Pair):
     """Kills the first process in which it has trained."""
 
-    marker: str
+    marker: str = ""
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        trained = super().train(client, received, kept)
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
+        trained = super().train(client, received, own)
         try:
             os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -195,31 +198,31 @@ class DiesOnce(Pair):
 class DiesAtTwelve(Pair):
     """Kills every process that trains a client with twelve samples."""
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         if len(client.samples) == 12:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().train(client, received, kept)
+        return super().train(client, received, own)
 
 
 @dataclass(frozen=True)
 class RaisesAtTwelve(Pair):
     """Fails with a client that has twelve samples."""
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         if len(client.samples) == 12:
             raise ArithmeticError("the abacus broke")
-        return super().train(client, received, kept)
+        return super().train(client, received, own)
 
 
 @dataclass(frozen=True)
 class Sleepy(Alone):
     """Takes a while."""
 
-    seconds: float
+    seconds: float = 0.0
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         time.sleep(self.seconds)
-        return super().train(client, received, kept)
+        return super().train(client, received, own)
 
 
 def images(number: int, seed: int) -> Samples:
@@ -228,58 +231,75 @@ def images(number: int, seed: int) -> Samples:
     return Samples(x, torch.randint(10, (number,), generator=generator))
 
 
-def bench_of(trainer: Trainer) -> Bench:
+def runner_of(method: Method[Any]) -> TaskRunner:
     """The network for digits."""
     build = builder("cnn-digits", (1, 8, 8), 10)
     sgd = SGD(lr=0.05, epochs=2, batch_size=5)
-    return Bench(build, trainer, sgd, seed=4, size=Layout.of(build()).size)
+    return TaskRunner(build, method, sgd, seed=4, size=Layout.of(build()).size)
 
 
-def data_of() -> dict[str, LocalData]:
+def data_of() -> list[LocalData]:
     """Six clients, "0" to "5"; client k has 10 + k samples to train on."""
-    return {str(k): LocalData(images(10 + k, k), images(8, 100 + k)) for k in range(6)}
+    return [LocalData(images(10 + k, k), images(8, 100 + k)) for k in range(6)]
 
 
 def linear() -> nn.Module:
     return nn.Linear(INPUTS, CLASSES)
 
 
-def tiny_bench(trainer: Trainer) -> Bench:
-    return Bench(linear, trainer, SGD(lr=0.1, epochs=2, batch_size=5), seed=11, size=18)
+def tiny_runner(method: Method[Any]) -> TaskRunner:
+    return TaskRunner(linear, method, SGD(lr=0.1, epochs=2, batch_size=5), seed=11, size=18)
 
 
-def tiny_data() -> dict[str, LocalData]:
-    return {name: LocalData(samples_of(13 + n, n), samples_of(9, 50 + n)) for n, name in enumerate("abc")}
+def tiny_data() -> list[LocalData]:
+    """Three clients, "a" to "c"."""
+    return [LocalData(samples_of(13 + n, n), samples_of(9, 50 + n)) for n in range(3)]
 
 
-def models_of(bench: Bench) -> Tensor:
+def tiny_tasks(number: int = 1, rows: tuple[int, ...] = (0,)) -> list[Task]:
+    """The training of each of the three."""
+    return [Task("train", client, number, rows, row=row) for row, client in enumerate("abc")]
+
+
+def models_of(runner: TaskRunner) -> Tensor:
     """Two models to receive, 2×D."""
-    return torch.stack([initial_weights(bench.build, seed) for seed in range(2)])
+    return torch.stack([initial_weights(runner.build, seed) for seed in range(2)])
 
 
-def keeps_of(bench: Bench, jobs: Sequence[Job]) -> list[Tensors]:
-    """A personal model for the client of each job."""
-    return [{"personal": initial_weights(bench.build, 50 + ord(job.client[0]))} for job in jobs]
+def states_of(runner: TaskRunner, tasks: Sequence[Task]) -> list[Tensors]:
+    """A personal model for the client of each task."""
+    return [{"personal": initial_weights(runner.build, 50 + ord(task.client[0]))} for task in tasks]
 
 
-JOBS = [
-    *(Job("train", str(k), 1, (k % 2,), evaluate=True) for k in range(5)),
-    Job("request", "5", 1, (0,)),
-    Job("evaluate", "5", 1, (1,), evaluate=True),
+TASKS = [
+    *(Task("train", str(k), 1, (k % 2,), evaluate=True, row=k) for k in range(5)),
+    Task("request", "5", 1, (0,), row=5),
+    Task("evaluate", "5", 1, (1,), evaluate=True, row=5),
 ]
 
 Bits = tuple[Tensor, list[Tensors], list[tuple[int | None, int | None, bool]]]
 
 
-def outcome(crew: Crew, bench: Bench | None, jobs: Sequence[Job] = JOBS) -> Bits:
-    """What the jobs came to; without a bench, the crew goes on with the one it has."""
-    if bench is not None:
-        crew.open(bench, data_of())
-    bench = bench_of(Alone())
-    found = crew.run(jobs, models_of(bench), keeps_of(bench, jobs))
-    hits = [(done.shared_correct, done.personal_correct, done.finite) for done in found.performed]
-    keeps = [{name: tensor.clone() for name, tensor in kept.items()} for kept in found.keeps]
-    return found.updates.clone(), keeps, hits
+def run(
+    pool: WorkerPool, tasks: Sequence[Task], models: Tensor, states: Sequence[Tensors]
+) -> tuple[TaskResults, list[Tensors]]:
+    """The results of the tasks, and each client's state after its task."""
+    after = list(states)
+
+    def store(place: int, state: Tensors) -> None:
+        after[place] = {name: tensor.clone() for name, tensor in state.items()}
+
+    return pool.run(tasks, models, states, store=store), after
+
+
+def outcome(pool: WorkerPool, runner: TaskRunner | None, tasks: Sequence[Task] = TASKS) -> Bits:
+    """The results of the tasks; without a runner, the pool goes on with the one it has."""
+    if runner is not None:
+        pool.open(runner, data_of())
+    runner = runner_of(Alone())
+    found, states = run(pool, tasks, models_of(runner), states_of(runner, tasks))
+    hits = [(done.received_correct, done.personal_correct, done.is_finite) for done in found.results]
+    return found.updates, states, hits
 
 
 def assert_same(found: Bits, expected: Bits) -> None:

@@ -23,8 +23,8 @@ def seen(rows: int = 8, columns: int = 400, malicious: int = 3, scale: float = 1
         torch.arange(rows) >= rows - malicious,
         torch.Generator().manual_seed(0),
         clients=tuple(f"c{row}" for row in range(rows)),
-        look_at_received=lambda row: received[row][None],
-        look_at_server=lambda: ServerView(reference),
+        read_received=lambda row: received[row][None],
+        read_server=lambda: ServerView(reference),
         **more,
     )
 

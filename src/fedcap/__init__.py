@@ -1,6 +1,6 @@
-"""Federated learning that is personal and Byzantine-robust, with FedCAP as its flagship method.
+"""Personalised and Byzantine-robust federated learning, with FedCAP as its main method.
 
-The public surface is imported on first use, so that `import fedcap` costs nothing.
+Public names are imported on first use, so `import fedcap` is fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Experiment": "fedcap.simulation",
     "Grid": "fedcap.experiments.grid",
     "InputError": "fedcap.errors",
@@ -29,7 +29,7 @@ _HOMES = {
     "customization_weights": "fedcap.methods.equations",
     "read": "fedcap.simulation",
 }
-_ROOMS = {
+_PACKAGES = {
     "aggregators": "fedcap.aggregators",
     "attacks": "fedcap.attacks",
     "detectors": "fedcap.detection",
@@ -58,8 +58,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _ROOMS:
-        return importlib.import_module(_ROOMS[name])
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(_PACKAGES[name])
     raise AttributeError(f"module 'fedcap' has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""The command `fedcap`, and `python -m fedcap`: the command line, which Ctrl-C ends quietly from the start.
+"""The command `fedcap`, and `python -m fedcap`: the command line, which Ctrl-C ends without a traceback.
 
-In the middle of an import there is nothing to tidy up, but C code there may swallow an interrupt, or raise
-something else instead. So Ctrl-C during an import ends the process at once.
+During an import there is nothing to clean up, but C code may ignore an interrupt or raise another exception.
+So Ctrl-C during an import ends the process at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line, and end the process."""
-    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # it may be ignored: in the background
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # in the background it may be ignored
         signal.signal(signal.SIGINT, _interrupt)
     try:
         from fedcap.cli import main as command_line
@@ -25,7 +25,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _leave()
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

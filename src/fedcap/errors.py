@@ -7,7 +7,9 @@ option of the command line. Its `code` is a short, stable name that programs and
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Self
 
 
@@ -35,7 +37,7 @@ class InputError(_Coded, ValueError):
 
 
 class UserCodeError(InputError):
-    """The user's code failed; the message names it, and the cause has the traceback."""
+    """The user's own code failed; the message names it, and the cause has the traceback."""
 
     default_code = "user-code"
 
@@ -62,8 +64,14 @@ def invalid(error: Any, message: str = "") -> InputError:
     )
 
 
+@cache
+def warn_once(message: str) -> None:
+    """Log a warning, once in a process."""
+    logging.getLogger("fedcap").warning(message)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean …? (known: …)" for a word that is not among the known ones, or "choose …"."""
+    """Return "did you mean …? (known: …)" for an unknown word, or "choose …" if none is near."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     if not close:
@@ -73,13 +81,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a number with its noun: "1 round", "30 rounds", "2 classes", "1,797 samples"."""
+    """Return a number with a noun: "1 round", "30 rounds", "2 classes", "1,797 samples"."""
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
 
 
 def duration(seconds: float) -> str:
-    """Return a time with two units at most: "25 s", "3 min 10 s", "2 h 5 min"."""
+    """Return a duration with at most two units: "25 s", "3 min 10 s", "2 h 5 min"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -89,29 +97,25 @@ def duration(seconds: float) -> str:
 
 
 def validation_message(error: Any) -> str:
-    """Return the first complaint of a pydantic `ValidationError` as one line that quotes the value.
+    """Return the first fault of a pydantic `ValidationError` as one line that quotes the value.
 
-    A setting that takes a number or a word has a complaint for each: for a number, only the number's is kept.
+    An option that accepts a number or a word has a fault for each. If the value is a number, only the fault
+    of the number is reported.
     """
     faults = error.errors()
     place, value = _place(faults[0]), faults[0]["input"]
-    same = [fault for fault in faults if _place(fault) == place]
-    told = (
-        [fault for fault in same if fault["type"] != "literal_error"]
-        if isinstance(value, float | int)
-        else []
-    )
-    said = dict.fromkeys(
-        fault["msg"].removeprefix("Value error, ").removeprefix("Input ") for fault in told or same
-    )
-    message = " or ".join(said)
+    relevant = [fault for fault in faults if _place(fault) == place]
+    if isinstance(value, float | int):
+        relevant = [fault for fault in relevant if fault["type"] != "literal_error"] or relevant
+    messages = (fault["msg"].removeprefix("Value error, ").removeprefix("Input ") for fault in relevant)
+    message = " or ".join(dict.fromkeys(messages))
     if faults[0]["type"] == "value_error":
         return f"{place}: {message}" if place else message
     return f"{place} {message} (got {value!r})"
 
 
 def _place(fault: Any) -> str:
-    """Return the place of a fault in the settings, without pydantic's names for the members of a union."""
+    """Return the place of a fault, without pydantic's names for the members of a union."""
     return ".".join(
         part for part in map(str, fault["loc"]) if not part.startswith(("constrained-", "literal["))
     )

@@ -1,6 +1,6 @@
-"""Atomic writes: content goes to a temporary file, which is renamed once it is complete.
+"""Writing files: atomic writes, and tables as CSV, or as Parquet where pyarrow is installed.
 
-Rows of plain values as files that other tools read: CSV, and Parquet where pyarrow is installed.
+An atomic write goes to a temporary file, which is renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from typing import Any
 from fedcap.errors import InputError
 
 Value = str | bool | int | float | None
+Row = Mapping[str, Value]
+"""A row of a table: values by column."""
 
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, which is renamed to `path` if the block succeeds and removed otherwise.
+    """Yield a temporary path. It is renamed to `path` if the block succeeds, and removed otherwise.
 
-    `path` always holds either its old content or the new one. Each process has its own temporary path.
+    `path` always has either its old content or the new content. Each process has its own temporary path.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -35,23 +37,20 @@ def aside(path: Path) -> Iterator[Path]:
 
 
 def write_aside(path: Path, content: bytes | str) -> None:
-    """Write a file as `aside` does; the content is flushed to disk before the file is renamed."""
+    """Write a file atomically; the content is flushed to disk before the file is renamed."""
     with aside(path) as partial, open(partial, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
 
 
-Row = Mapping[str, Value]
-
-
 def columns_of(rows: Sequence[Row]) -> list[str]:
-    """Return the columns that any of the rows has, in the order in which they come first."""
+    """Return the columns of all rows, in the order of their first occurrence."""
     return list(dict.fromkeys(column for row in rows for column in row))
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write a line of names and a line for each row; what is none or missing is left empty."""
+    """Write a header and a line per row; values that are none or missing are left empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns_of(rows), lineterminator="\n")
     writer.writeheader()
@@ -60,12 +59,12 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def can_write_parquet() -> bool:
-    """Whether pyarrow is installed."""
+    """Return whether pyarrow is installed."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
 def write_parquet(rows: Sequence[Row], path: Path) -> None:
-    """Write the rows as Parquet; without pyarrow, an `InputError` says what to install."""
+    """Write the rows as Parquet; raise an `InputError` that says what to install if pyarrow is missing."""
     if not can_write_parquet():
         raise InputError(
             "Parquet files need pyarrow: pip install 'fedcap[parquet]'", code="needs-extra", field="parquet"

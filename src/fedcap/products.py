@@ -27,8 +27,8 @@ from fedcap.errors import InputError
 
 Products = Literal["onednn", "mkl"]
 
-VARIABLE = "FEDCAP_PRODUCTS"
-LARGEST_ERROR = 1e-6
+_VARIABLE = "FEDCAP_PRODUCTS"
+_LARGEST_ERROR = 1e-6
 """The largest relative error of a float32 product; a bfloat16 product has about 2e-3."""
 
 _ONEDNN = cast("Any", torch.backends.mkldnn)
@@ -87,14 +87,14 @@ def current_products() -> Products:
 @cache
 def chosen_products() -> Products:
     """Return the library for this process: the one that `FEDCAP_PRODUCTS` names, else the faster one."""
-    requested = os.environ.get(VARIABLE, "")
+    requested = os.environ.get(_VARIABLE, "")
     if requested == "onednn":
         _require_float32()
         return "onednn"
     if requested not in ("", "mkl"):
-        raise InputError(f"{VARIABLE} should be 'onednn' or 'mkl' (got {requested!r})")
+        raise InputError(f"{_VARIABLE} should be 'onednn' or 'mkl' (got {requested!r})")
     slow = not requested and mkl_avoids_avx512(_cpu_info())
-    return "onednn" if slow and onednn_error() < LARGEST_ERROR else "mkl"
+    return "onednn" if slow and onednn_error() < _LARGEST_ERROR else "mkl"
 
 
 def mkl_avoids_avx512(cpu_info: str) -> bool:
@@ -121,10 +121,10 @@ def onednn_error() -> float:
 
 
 def _require_float32() -> None:
-    if onednn_error() >= LARGEST_ERROR:
+    if onednn_error() >= _LARGEST_ERROR:
         raise InputError(
             f"oneDNN does not multiply float32 matrices exactly enough on this processor (relative error"
-            f" {onednn_error():.1g}, float32 has 3e-07): set {VARIABLE}=mkl"
+            f" {onednn_error():.1g}, float32 has 3e-07): set {_VARIABLE}=mkl"
         )
 
 

@@ -1,13 +1,13 @@
-"""How a thing and its options are written in a word: `bucketing(median)`, `fedcap(alpha=10, phi=0.1)`.
+"""Registries: every attack, rule, method, model, partition, data set and tracker is found by name.
 
-What stands alone in the brackets is the inner rule of a wrapper, and may have options of its own. Values are
-those of TOML, or text. It is the way things are named in flags, and the way tables call them.
+A class registers itself with a decorator and states its options as dataclass fields. `Registry.make` looks a
+name up, builds the class, and checks the options against the types of the fields. Names have aliases and
+ignore case; `module:Class` names a class of the user. The error for an unknown name or option suggests the
+nearest ones.
 
-Names to things: every attack, rule, method, model, partition and data set is found here by name.
-
-A class registers itself with one decorator line and states its options as dataclass fields; `make`
-looks a name up (any case, aliases too, or `module:Class` for one's own), checks the options against
-the fields' types and builds it. The error for an unknown name or option suggests the nearest ones.
+A choice is a name, a table of name and options, or a word that stands for such a table: `bucketing(median)`,
+`fedcap(alpha=10, phi=0.1)`. An argument without a key is the inner rule of a wrapper and may have options of
+its own. Values are TOML or text. Command-line flags and tables use words.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ from typing import Any, Generic, TypeVar, cast
 from fedcap import fingerprint
 from fedcap.errors import InputError, UserCodeError, invalid, nearest, validation_message
 
+GIVEN = "given from Python"
+"""The key, in a table, of an object that cannot be built again from its name and options."""
+
+_T = TypeVar("_T")
+_Class = TypeVar("_Class", bound="type[Any]")
 _WORD = re.compile(r"\s*([\w.:-]+)\s*\((.*)\)\s*", re.DOTALL)
 _OPTION = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
 _INNER = re.compile(r"\s*[A-Za-z][\w.:-]*\s*(\(.*\))?\s*", re.DOTALL)
 
 
 def split(text: str) -> list[str]:
-    """Split a list at its commas, but not at those within brackets or quotes."""
+    """Split a list at its commas, except at those in brackets or quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
@@ -48,24 +53,23 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def value(text: str) -> Any:
-    """Return what TOML makes of a value; what is not TOML is taken as text."""
+def parse_value(text: str) -> Any:
+    """Return the value of a TOML literal; return other text unchanged."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text.strip()
 
 
-def spelled(text: str) -> dict[str, Any]:
-    """Return a word as a table of name and options; one that is written otherwise is a name alone."""
+def parse_word(text: str) -> dict[str, Any]:
+    """Return a word as a table of name and options; other text is a name without options."""
     found = _WORD.fullmatch(text)
-    table: dict[str, Any] = {"name": text}
     if found is None:
-        return table
-    table["name"] = found[1]
+        return {"name": text}
+    table: dict[str, Any] = {"name": found[1]}
     for part in split(found[2]):
         if option := _OPTION.fullmatch(part):
-            table[option[1]] = value(option[2])
+            table[option[1]] = parse_value(option[2])
         elif _INNER.fullmatch(part) and "rule" not in table:
             table["rule"] = part
         else:
@@ -74,15 +78,12 @@ def spelled(text: str) -> dict[str, Any]:
 
 
 def to_table(choice: Any) -> Any:
-    """Return a name or a word as a table, `"median"` as `{"name": "median"}`, anything else as it is.
-
-    A table has the name of a thing and, beside it, the thing's options.
-    """
-    return spelled(choice) if isinstance(choice, str) else choice
+    """Return a name or a word as a table, `{"name": "median"}`; return other choices unchanged."""
+    return parse_word(choice) if isinstance(choice, str) else choice
 
 
 def spelling(choice: Any) -> str:
-    """Return the word for a name, or for a table of name and options."""
+    """Return the word for a choice: the inverse of `to_table`."""
     if not isinstance(choice, Mapping) or "name" not in choice:
         return choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False, default=str)
     options = dict(choice)
@@ -92,19 +93,13 @@ def spelling(choice: Any) -> str:
     return f"{name}({', '.join(parts)})" if parts else name
 
 
-T = TypeVar("T")
-C = TypeVar("C", bound="type[Any]")
-GIVEN = "given from Python"
-"""The key, in a table, of an object that cannot be made again from its name and options."""
-
-
 def plain(name: str) -> str:
-    """Return a name as it is compared: in lower case, with hyphens."""
+    """Return a name in the form in which names are compared: in lower case, with hyphens."""
     return name.lower().replace("_", "-")
 
 
-def as_table(choice: Any, kind: str = "thing") -> dict[str, Any]:
-    """Return what was chosen, a name or a table, as a table; refuse anything else."""
+def as_table(choice: Any, kind: str = "choice") -> dict[str, Any]:
+    """Return a name, a word or a table as a table; raise an `InputError` for anything else."""
     table = to_table(choice)
     if isinstance(table, Mapping) and isinstance(table.get("name"), str):
         return dict(table)
@@ -116,7 +111,7 @@ def as_table(choice: Any, kind: str = "thing") -> dict[str, Any]:
 
 
 def load(reference: str) -> Any:
-    """Import `module:attribute`, the way a user names something of their own."""
+    """Import `module:attribute`, the form in which users name their own classes and functions."""
     module, _, attribute = reference.partition(":")
     if not module or not attribute:
         raise InputError(f"{reference!r} is not of the form module:name", code="bad-value")
@@ -147,20 +142,20 @@ def _adapter(cls: Any) -> Any:
     return TypeAdapter(cls)
 
 
-class Registry(Generic[T]):
-    """The named things of one kind, such as "attack"; each is a class whose fields are its options."""
+class Registry(Generic[_T]):
+    """The classes of one kind, such as "attack", by name. The fields of a class are its options."""
 
     def __init__(self, kind: str, base: type[Any], package: str | None = None) -> None:
         self.kind = kind
         self._base = base
         self._package = package
-        self._classes: dict[str, Callable[..., T]] = {}
+        self._classes: dict[str, Callable[..., _T]] = {}
         self._aliases: dict[str, str] = {}
 
-    def register(self, name: str, *aliases: str) -> Callable[[C], C]:
+    def register(self, name: str, *aliases: str) -> Callable[[_Class], _Class]:
         """Register the decorated class under a name and its aliases."""
 
-        def decorate(cls: C) -> C:
+        def decorate(cls: _Class) -> _Class:
             if name in self._classes:
                 raise ValueError(f"two {self.kind}s are called {name!r}")
             self._classes[name] = cls
@@ -170,7 +165,7 @@ class Registry(Generic[T]):
         return decorate
 
     def _discover(self) -> None:
-        """Import every module of the package once, so that its classes register themselves."""
+        """Import every module of the package once. Its classes then register themselves."""
         if self._package is None:
             return
         package = importlib.import_module(self._package)
@@ -184,14 +179,14 @@ class Registry(Generic[T]):
         return list(self._classes)
 
     def resolve(self, name: str) -> str:
-        """Return the canonical form of a name or alias; `module:Class` stands for itself."""
+        """Return the registered name for a name or alias; return `module:Class` unchanged."""
         if not isinstance(name, str):
             raise InputError(
                 f"the name of a {self.kind} is a string (got {name!r})", code="bad-value", field=self.kind
             )
         if fingerprint.is_label(name):
             raise InputError(
-                f"the {self.kind} of this run, {name}, was given from Python and is not kept in its"
+                f"the {self.kind} of this run, {name}, was given from Python and is not stored in its"
                 " directory: continue it from Python, with the same object, by Experiment(…).run(out=…)",
                 code="given-from-python",
                 field=self.kind,
@@ -208,8 +203,8 @@ class Registry(Generic[T]):
                 field=self.kind,
             ) from None
 
-    def get(self, name: str) -> Callable[..., T]:
-        """Return the class behind a name."""
+    def get(self, name: str) -> Callable[..., _T]:
+        """Return the class with this name."""
         name = self.resolve(name)
         if ":" not in name:
             return self._classes[name]
@@ -222,21 +217,21 @@ class Registry(Generic[T]):
             )
         if inspect.isabstract(found):
             raise InputError(
-                f"{name!r} lacks {', '.join(sorted(found.__abstractmethods__))}: it is abstract",
+                f"{name!r} is abstract: it lacks {', '.join(sorted(found.__abstractmethods__))}",
                 code="wrong-class",
                 field=self.kind,
             )
-        return cast("Callable[..., T]", found)
+        return cast("Callable[..., _T]", found)
 
-    def make(self, name: str, **options: Any) -> T:
-        """Build the named thing; its options are checked against the types of its fields."""
+    def make(self, name: str, **options: Any) -> _T:
+        """Build the class with this name; the options are checked against the types of its fields."""
         from pydantic import ValidationError
 
         if GIVEN in options:
-            thing = options.pop(GIVEN)
+            given = options.pop(GIVEN)
             if options:
-                raise InputError(f"{self.kind} {name} is an object: give it {', '.join(options)} in Python")
-            return cast("T", thing)
+                raise InputError(f"{self.kind} {name} is an object: set {', '.join(options)} in Python")
+            return cast("_T", given)
         cls = self.get(name)
         known = self.options(name)
         for key, value in options.items():
@@ -247,7 +242,7 @@ class Registry(Generic[T]):
                     field=key,
                 )
             if isinstance(value, float) and not math.isfinite(value):
-                if not fingerprint.takes_word(cls, key, str(value)):
+                if not fingerprint.accepts_word(cls, key, str(value)):
                     raise InputError(
                         f"{self.kind} {name!r}: {key} should be a finite number (got {value})",
                         code="bad-value",
@@ -255,51 +250,53 @@ class Registry(Generic[T]):
                     )
                 options[key] = str(value)
         try:
-            return cast("T", _adapter(cls).validate_python(options))
+            return cast("_T", _adapter(cls).validate_python(options))
         except ValidationError as error:
             raise invalid(error, f"{self.kind} {name!r}: {validation_message(error)}") from None
 
-    def build(self, choice: Any) -> T:
-        """Build what was chosen by its name, or by a table of its name and options; an object is built."""
+    def build(self, choice: Any) -> _T:
+        """Build a choice; return an object unchanged."""
         if isinstance(choice, self._base):
-            return cast("T", choice)
+            return cast("_T", choice)
         options = as_table(self.table(choice), self.kind)
         return self.make(options.pop("name"), **options)
 
-    def named(self, choice: Any) -> tuple[str, T]:
-        """Build what was chosen; return its registered name, `module:Class` or label too."""
+    def named(self, choice: Any) -> tuple[str, _T]:
+        """Build a choice; return its name (registered, `module:Class` or a label) and the object."""
         table = as_table(self.table(choice), self.kind)
         name = table["name"] if GIVEN in table else self.resolve(table["name"])
         return name, self.build(table)
 
     def canonical(self, choice: Any) -> dict[str, Any]:
-        """Return what was chosen as its name and all of its options, however it was spelled."""
+        """Return a choice as a table of its registered name and all of its options."""
         return fingerprint.written(*self.named(choice))
 
     def table(self, choice: Any) -> Any:
-        """Return an object or a class, or a table with one as its name, as a table with a proper name.
+        """Return an object or a class, or a table with one as its name, as a table with a string as its name.
 
-        A class stands for its name. An object becomes its name and options if it can be made again from
-        them in another process; else the table holds the object. Anything else is returned as it is.
+        A class is replaced by its name. An object is replaced by its name and options if another process can
+        build it again from them; else the table holds the object. Other choices are returned unchanged.
         """
-        named = isinstance(choice, Mapping) and "name" in choice
-        options = {key: value for key, value in choice.items() if key != "name"} if named else {}
-        thing = choice["name"] if named else choice
+        has_name = isinstance(choice, Mapping) and "name" in choice
+        options = {key: value for key, value in choice.items() if key != "name"} if has_name else {}
+        thing = choice["name"] if has_name else choice
         if isinstance(thing, str) and thing.startswith("__main__:"):
             thing = self.get(thing)
         if isinstance(thing, type) and issubclass(thing, self._base):
             name = self._name_of(thing)
             if name is not None:
                 return {"name": name, **options}
-            own = {key: options.pop(key) for key in inspect.signature(thing).parameters if key in options}
+            arguments = {
+                key: options.pop(key) for key in inspect.signature(thing).parameters if key in options
+            }
             try:
-                thing = thing(**own)
+                thing = thing(**arguments)
             except TypeError as error:
                 raise InputError(f"{self.kind} {fingerprint.label(thing)}: {error}") from None
-        return {**self._again(thing), **options} if isinstance(thing, self._base) else choice
+        return {**self._table_of(thing), **options} if isinstance(thing, self._base) else choice
 
     def _name_of(self, cls: type[Any]) -> str | None:
-        """Return the name by which other processes find a class, if they can."""
+        """Return the name by which another process finds a class; none if it cannot."""
         self._discover()
         if cls.__module__.partition(".")[0] == "fedcap":
             for name, known in self._classes.items():
@@ -307,31 +304,31 @@ class Registry(Generic[T]):
                     return name
         return fingerprint.reference(cls) if is_dataclass(cls) else None
 
-    def _again(self, thing: Any) -> dict[str, Any]:
-        """Return a table from which an object can be made again, or that holds it if there is none."""
+    def _table_of(self, thing: Any) -> dict[str, Any]:
+        """Return a table from which an object can be built again; if there is none, one that holds it."""
         name = self._name_of(type(thing))
         if name is not None:
             options = {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
             table = {"name": name, **{key: value for key, value in options.items() if value is not None}}
             try:
-                if fingerprint.same(
+                if fingerprint.is_same(
                     fingerprint.written(name, self.build(table)), fingerprint.written(name, thing)
                 ):
                     return table
-            except Exception:  # whatever a user's class does when it is made; ours are told their mistake
+            except Exception:  # a user's class may raise anything; for classes of fedcap it is a defect
                 if ":" not in name:
                     raise
         return {"name": fingerprint.label(thing), GIVEN: thing}
 
     def options(self, name: str) -> list[str]:
-        """Return the names of the options that the named thing takes."""
+        """Return the names of the options of the class with this name."""
         return list(inspect.signature(self.get(name)).parameters)
 
     def spellings(self, name: str) -> list[str]:
-        """Return the registered name, and after it its aliases."""
+        """Return the registered name, followed by its aliases."""
         name = self.resolve(name)
-        return [name, *(alias for alias, meant in self._aliases.items() if meant == name and alias != name)]
+        return [name, *(alias for alias, target in self._aliases.items() if target == name and alias != name)]
 
     def summary(self, name: str) -> str:
-        """Return the first line of the named thing's docstring."""
+        """Return the first line of the docstring of the class with this name."""
         return (inspect.getdoc(self.get(name)) or "").partition("\n")[0]

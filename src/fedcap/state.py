@@ -1,9 +1,8 @@
-"""State that outlives a round, as named tensors: how it is saved, restored and joined into one table.
+"""Named tensors: the form of all state that outlives a round, and of the samples that models are trained on.
 
-Whatever keeps state (a server, an attack, the clients' store) has `tensors` and `restore`; a checkpoint is
-all of their tensors, each under its owner's name: `server.round`, `clients.personal`.
-
-The unit of data that flows through everything: inputs and their labels.
+Objects with state (a server, an attack, the clients' store) have the methods `tensors` and `restore`. A
+checkpoint has the tensors of all of them, each under the name of its owner: `server.round`,
+`clients.personal`.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ Tensors = Mapping[str, Tensor]
 
 
 class Stateful(Protocol):
-    """Something whose state can be saved and restored."""
+    """An object whose state can be saved and restored."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all that must outlive the process."""
+        """Return the state."""
 
     def restore(self, tensors: Tensors) -> None:
-        """Go back to what `tensors` returned."""
+        """Set the state to what `tensors` returned."""
 
 
 def under(owner: str, tensors: Tensors) -> dict[str, Tensor]:
-    """Return the tensors under their owner's name: `name` becomes `owner.name`."""
+    """Return the tensors with the owner's name as a prefix: `name` becomes `owner.name`."""
     return {f"{owner}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def owned(owner: str, tensors: Tensors) -> dict[str, Tensor]:
-    """Return one owner's tensors by their own names: the inverse of `under`."""
-    start = f"{owner}."
-    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+    """Return the tensors of one owner, without the prefix: the inverse of `under`."""
+    prefix = f"{owner}."
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def names_to_tensor(names: Sequence[str]) -> Tensor:
-    """Return a list of strings as bytes, so that it can stand among tensors."""
+    """Return a list of strings as a tensor of bytes."""
     return torch.frombuffer(bytearray(json.dumps(list(names)).encode()), dtype=torch.uint8)
 
 
 def tensor_to_names(tensor: Tensor) -> list[str]:
-    """Return the list of strings that `names_to_tensor` turned into bytes."""
+    """Return the list of strings of a tensor: the inverse of `names_to_tensor`."""
     return list(json.loads(bytes(tensor.tolist())))
 
 
@@ -62,6 +61,6 @@ class Samples:
         return len(self.y)
 
     def to(self, device: str) -> Samples:
-        """Return the samples on a device, images with their channels last: convolutions are faster so."""
+        """Return the samples on a device, images with channels last, which makes convolutions faster."""
         layout = torch.channels_last if self.x.ndim == 4 else torch.contiguous_format
         return Samples(self.x.to(device, memory_format=layout), self.y.to(device))

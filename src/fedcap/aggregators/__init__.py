@@ -1,6 +1,6 @@
-"""How a server turns an N×D matrix of updates into one update: one file per rule.
+"""Aggregation rules: functions from the N×D matrix of updates to one update, one rule per file.
 
-`make(name, **options)` gives `rule(updates: Tensor[N, D], weights=None, malicious=0) -> Tensor[D]`.
+`make(name, **options)` returns `rule(updates: Tensor[N, D], weights=None, malicious=0) -> Tensor[D]`.
 """
 
 from fedcap.aggregators.base import Aggregator, Robust, registry

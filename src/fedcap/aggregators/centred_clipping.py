@@ -1,15 +1,15 @@
-"""Centred clipping: from the origin, step by the mean of the differences, each shortened to at most τ.
+"""Centred clipping: from the origin, step by the mean of the differences, each clipped to length τ.
 
     v ← v + (1/N) Σ_i (d_i − v) · min(1, τ / ‖d_i − v‖),    from v = 0, a few times
 
 Reference: Karimireddy, He, Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021.
-Convergence is proven for M/N ≤ 0.1. M bad rows move a step by M τ / N at most. Withstands any M with 2M < N,
-in this sense: after k steps v is at most k τ long. The default τ, the median distance from v, is at most
-the largest honest one, so v is then at most 2^k − 1 times as long as the longest honest row.
+Convergence is proven for M/N ≤ 0.1. M malicious rows change a step by at most M τ / N. The rule tolerates any
+M with 2M < N in this sense: after k steps v is at most k τ long. The default τ, the median distance from v,
+is at most the largest honest distance, so v is at most 2^k − 1 times as long as the longest honest row.
 
-ByzFL differs in two ways. It has τ = 100 and one step; `threshold=100, steps=1` gives that here. And it
-remembers: like the paper's, each call starts from the aggregate of the last one. Here every round starts at
-0: updates are differences from the last model already, and a rule is a function of its arguments alone.
+ByzFL differs in two ways. It uses τ = 100 and one step; `threshold=100, steps=1` gives the same here. And
+like the paper, each call starts from the previous aggregate. Here every round starts at 0: updates are
+already differences from the last model, and a rule is a function of its arguments only.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from fedcap.matrix import distances_to, weighted_sum
 @registry.register("centred-clipping", "centered-clipping")
 @dataclass(frozen=True)
 class CentredClipping(Robust):
-    """A few steps from the origin by the mean of the updates' differences from there, each shortened."""
+    """A few steps from the origin by the mean of the updates' differences from it, each clipped."""
 
     threshold: Annotated[float, Field(gt=0)] | None = None
-    """τ; in each step the median distance from v if not given."""
+    """τ; if not given, the median distance from v in each step."""
     steps: Annotated[int, Field(ge=1)] = 3
-    """How many steps are taken."""
+    """The number of steps."""
 
-    def withstands(self, rows: int, malicious: int) -> int:
-        """Return the largest minority."""
+    def tolerates(self, rows: int, malicious: int) -> int:
+        """Return the largest M with 2M < N."""
         return minority(rows)
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:

@@ -1,7 +1,8 @@
 """The mean, weighted by sample counts: Σ_i n_i d_i / Σ_i n_i.
 
 Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
-AISTATS 2017. Withstands nobody: a single bad row moves it anywhere. It refuses rows that are not finite.
+AISTATS 2017. It tolerates no malicious row: a single one can move it anywhere. Rows that are not finite are
+an error.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fedcap.matrix import Values, finite_rows, to_floats, weighted_mean
 @registry.register("mean")
 @dataclass(frozen=True)
 class Mean(Aggregator):
-    """The weighted mean of all updates: what FedAvg does, robust against nobody."""
+    """The weighted mean of all updates, as in FedAvg; it tolerates no malicious row."""
 
     coordinate_wise: ClassVar[bool] = True
 
@@ -30,5 +31,5 @@ class Mean(Aggregator):
         counts = torch.ones(len(updates)) if weights is None else to_floats(weights)
         mean = weighted_mean(updates, counts)
         if not bool(mean.sum().isfinite()) and not bool(finite_rows(updates).all()):
-            raise InputError("the mean takes finite rows only: remove those with NaN or infinity")
+            raise InputError("the mean needs finite rows: remove the rows with NaN or infinity")
         return mean

@@ -1,9 +1,9 @@
-"""The coordinate-wise median; of an even number of values, the mean of the two in the middle.
+"""The coordinate-wise median; of an even number of values, the mean of the middle two.
 
-Reference: Yin et al., "Byzantine-robust distributed learning", ICML 2018. Withstands any M with 2M < N,
-whatever M it is told: every coordinate then lies between honest clients' values. Which clients are in the
-middle changes with each coordinate, so where clients' data differ the result is nobody's update.
-`torch.median` differs for an even N: it gives the lower of the two values. ByzFL gives their mean, as here.
+Reference: Yin et al., "Byzantine-robust distributed learning", ICML 2018. It tolerates any M with 2M < N and
+does not use M: every coordinate lies between values of honest clients. Different clients are in the middle of
+different coordinates, so where clients' data differ the result resembles no client's update. ByzFL uses the
+mean of the middle two as well; `torch.median` returns the lower of the two.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Median(Robust):
 
     coordinate_wise: ClassVar[bool] = True
 
-    def withstands(self, rows: int, malicious: int) -> int:
-        """Return the largest minority."""
+    def tolerates(self, rows: int, malicious: int) -> int:
+        """Return the largest M with 2M < N."""
         return minority(rows)
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:

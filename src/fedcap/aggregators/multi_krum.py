@@ -1,7 +1,7 @@
 """Multi-Krum: the mean of the Q = N − M updates with the smallest Krum scores.
 
 Reference: Blanchard et al., "Machine learning with adversaries", NeurIPS 2017; Q = N − M as in Li et al.,
-"FedCAP", ACSAC 2024. What it takes and withstands, and how ByzFL's scores differ, is as in `krum`.
+"FedCAP", ACSAC 2024. What `krum` says about M and about ByzFL holds here too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedcap.matrix import mean_of
 @registry.register("multi-krum", "m-krum", "mkrum")
 @dataclass(frozen=True)
 class MultiKrum(Krum):
-    """The mean of the N − M updates that have their nearest others closest to them."""
+    """The mean of the N − M updates that are closest to their nearest neighbours."""
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the mean of the N − M rows with the smallest scores."""

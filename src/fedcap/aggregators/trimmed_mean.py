@@ -1,9 +1,9 @@
-"""The coordinate-wise trimmed mean: cut the largest and the smallest values, average the rest.
+"""The coordinate-wise trimmed mean: cut the largest and the smallest values, and average the others.
 
-Reference: Yin et al., "Byzantine-robust distributed learning", ICML 2018. There M values are cut at each
-end (`cut="all"`; so does ByzFL), which needs 2M < N and withstands M. Li et al., "FedCAP", ACSAC 2024, cut
-⌊M/2⌋ at each end, M in all, and that is the default here. It withstands ⌊M/2⌋: of M attackers who all push
-the same way (IPM, a row of 1e30) half remain in the mean.
+Reference: Yin et al., "Byzantine-robust distributed learning", ICML 2018. There M values are cut at each end
+(`cut="all"`, as in ByzFL), which needs 2M < N and tolerates M. Li et al., "FedCAP", ACSAC 2024, cut ⌊M/2⌋ at
+each end, M in total, which is the default here. It tolerates ⌊M/2⌋: of M malicious rows that deviate in the
+same direction (IPM, a row of 1e30) half remain in the mean.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class TrimmedMean(Robust):
     cut: Literal["half", "all"] = "half"
     """Cut ⌊M/2⌋ values at each end, or M."""
 
-    def takes(self, rows: int) -> int:
-        """Return the largest M that leaves a value in the middle."""
+    def max_malicious(self, rows: int) -> int:
+        """Return the largest M that leaves one value in the middle."""
         return rows - 1 if self.cut == "half" else (rows - 1) // 2
 
-    def withstands(self, rows: int, malicious: int) -> int:
-        """Return how many values are cut at each end."""
+    def tolerates(self, rows: int, malicious: int) -> int:
+        """Return the number of values that are cut at each end."""
         return malicious // 2 if self.cut == "half" else malicious
 
     def combine(self, rows: Tensor, malicious: int) -> Tensor:
         """Return the mean of the middle values of each column."""
-        cut = self.withstands(len(rows), malicious)
+        cut = self.tolerates(len(rows), malicious)
         middle = torch.arange(cut, len(rows) - cut)
         mean = rows.new_empty(rows.shape[1])
         for block in blocks(rows):

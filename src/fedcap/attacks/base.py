@@ -1,22 +1,9 @@
-"""The round as a server that knows all models sees it, for attackers who aim at what it compares.
+"""What every attack is: frozen options, and one function from a view of the round to the malicious rows.
 
-A client's row, seen from the server's global model w, is what it received, plus the update it sent, minus w:
-FedCAP's calibrated update. An attacker who knows what everybody received can choose its row there. A server
-without a global model compares updates as they were sent.
-
-What every attack is: a frozen set of options, and one function from a view of the round to malicious rows.
-
-`View` is all that an attacker with full knowledge sees of a round. Most attacks look at the updates and at
-who is malicious, and so can be called on a matrix alone: `attack(updates, malicious)`. Those that follow
-their victims, know the defence, or remember earlier rounds use the rest of the view.
-
-What Min-Max and Min-Sum share: d_m = mean + γ · d_p, γ the largest that keeps within a bound.
-
-Reference: Shejwalkar, Houmansadr, "Manipulating the Byzantine", NDSS 2021. Both bounds are quadratic
-in γ, so the largest γ is a root and needs no search. Rows are all N participants' honest updates.
-Products are taken in double precision over blocks of columns: exact, whatever D is.
-
-An attack round another one: what malicious clients send is the inner attack's, changed or held back.
+`View` is what an attacker with full knowledge sees of a round. Most attacks use only the updates and the
+flags of malicious clients, and so can be called on a matrix alone: `attack(updates, malicious)`. Others also
+use what each client received, what the server holds, a preview of the round, or named tensors that they
+remember from earlier rounds. `Geometry` is the round as a server that compares recovered models sees it.
 """
 
 from __future__ import annotations
@@ -34,27 +21,160 @@ from torch import Tensor
 from fedcap.errors import InputError
 from fedcap.matrix import Values, column_blocks, to_floats, to_tensor
 from fedcap.registry import Registry
-from fedcap.state import Samples, Tensors, owned, under
+from fedcap.state import Samples, owned, under
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What an attacker that knows the server sees of it."""
+
+    reference: Tensor | None = None
+    """D: the server's global model in this round, if it has one."""
+    clients: tuple[str, ...] = ()
+    """The clients whose models the server holds."""
+    models: Tensor | None = None
+    """P×D: these models."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """The detectors' limits by the names of their scores."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The result of a round if it ended with certain rows; one row per participant."""
+
+    accused: Tensor
+    """N flags: clients that would be removed or suspected."""
+    models: Tensor
+    """N×D: the model that each would receive next, the mean if it receives several."""
+    served: Tensor
+    """N flags: clients that would receive a model; the models of the others are zeros."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One round as an attacker sees it: one row per participant."""
+
+    updates: Tensor
+    """N×D: the honest updates, the attackers' own included; zeros for attackers that did not train."""
+    malicious: Tensor
+    """N flags."""
+    generator: torch.Generator | None = None
+    round: int = 1
+    request: bool = False
+    """Whether these are newcomers' requests rather than the round's updates."""
+    clients: tuple[str, ...] = ()
+    """N names."""
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    """Named tensors that the attack may read and change; they are saved with the run."""
+    read_received: Callable[[int], Tensor] | None = None
+    read_server: Callable[[], ServerView] = ServerView
+    run_preview: Callable[[Tensor], Preview] | None = None
+
+    @property
+    def benign(self) -> Tensor:
+        """The honest clients' updates, B×D."""
+        return self.updates[~self.malicious]
+
+    @cached_property
+    def server(self) -> ServerView:
+        """What the server holds and its limits; computed when first used."""
+        return self.read_server()
+
+    def received(self, participant: int) -> Tensor:
+        """Return the models that a participant, by its row, received, k×D."""
+        if self.read_received is None:
+            raise ValueError("this view was made from updates alone: it has no received models")
+        return self.read_received(participant)
+
+    def preview(self, rows: Tensor) -> Preview:
+        """Return how the round would end with these malicious rows, M×D or one D-vector; nothing changes.
+
+        A view that was made from updates alone has no server: there the plain mean replaces it.
+        """
+        if self.run_preview is not None:
+            return self.run_preview(rows)
+        sent = self.updates.clone()
+        sent[self.malicious] = rows.to(sent)
+        all_rows = torch.ones(len(sent), dtype=torch.bool)
+        return Preview(~all_rows, sent.mean(dim=0).expand_as(sent), all_rows)
+
+
+@dataclass(frozen=True)
+class Attack(ABC):
+    """An attack on the updates of a round, or on the data behind them."""
+
+    uses_honest_updates: ClassVar[bool] = True
+    """Whether the attack needs its own clients' honest updates; if not, they need not train."""
+
+    claim: Annotated[int, Field(gt=0)] | None = field(default=None, kw_only=True)
+    """The number of samples malicious clients claim to have, if not the true one."""
+
+    def poison_labels(self, labels: Tensor, classes: int) -> Tensor:
+        """Return the labels a malicious client trains on: its own, unless an attack overrides this."""
+        return labels
+
+    def poison(self, samples: Samples, classes: int, generator: torch.Generator) -> Samples:
+        """Return the samples a malicious client trains on; an attack on inputs overrides this."""
+        return Samples(samples.x, self.poison_labels(samples.y, classes))
+
+    @abstractmethod
+    def craft(self, view: View) -> Tensor:
+        """Return the malicious rows, M×D, or one D-vector that all malicious clients send.
+
+        An attack that remembers changes `view.memory`, which is empty in the first round.
+        """
+
+    def wire(self, row: Tensor) -> object:
+        """Return what a malicious client transmits for its row: the row, unless an attack overrides this."""
+        return row
+
+    def apply(self, view: View) -> None:
+        """Replace the malicious rows of the view's updates."""
+        if view.malicious.any():
+            rows = self.craft(view).to(view.updates)
+            view.updates[view.malicious] = rows.clone()  # it may be a view of the updates
+
+    def __call__(
+        self, updates: Values, malicious: Values, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return a new N×D matrix with the malicious rows replaced; it takes lists and NumPy arrays too."""
+        updates, malicious = to_floats(updates).clone(), to_tensor(malicious)
+        if updates.ndim != 2 or malicious.shape != updates.shape[:1]:
+            raise ValueError(
+                f"expected N×D updates and N flags, got {list(updates.shape)} and {list(malicious.shape)}"
+            )
+        malicious = malicious.to(device=updates.device, dtype=torch.bool)
+        self.apply(View(updates, malicious, generator))
+        return updates
+
+
+registry: Registry[Attack] = Registry("attack", Attack, "fedcap.attacks")
+
 
 RowsAt = Callable[[float], Tensor]
 """From a size to the rows that malicious clients send, M×D."""
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What everybody received and the point it is seen from; zeros where updates are compared as sent."""
+class Geometry:
+    """The models that all clients received, and the point from which the server measures.
+
+    A client's row, measured from the server's global model w, is what it received, plus the update it sent,
+    minus w: FedCAP's calibrated update. An attacker that knows what all clients received can choose its row
+    there. A server without a global model compares updates as they were sent; then both are zeros.
+    """
 
     view: View
     received: Tensor
-    """N×D, or zeros: the model each received, the mean if it received several."""
+    """N×D, or zeros: the model each client received, the mean if it received several."""
     reference: Tensor
-    """D: the server's global model; for the blind, the mean of what malicious clients received."""
+    """D: the server's global model; without knowledge of it, the mean of what malicious clients received."""
 
     @classmethod
-    def of(cls, view: View, blind: bool = False) -> Scene:
-        """Look at a round; the blind see what malicious clients receive, and nothing of the server."""
+    def of(cls, view: View, blind: bool = False) -> Geometry:
+        """Read the geometry of a round; if blind, from what malicious clients receive alone."""
         server = None if blind else view.server.reference
-        if view.look_at_received is None or (server is None and not blind):
+        if view.read_received is None or (server is None and not blind):
             return cls(view, torch.zeros_like(view.updates), torch.zeros_like(view.updates[0]))
         received = torch.stack([_one(view.received(row)) for row in range(len(view.updates))]).to(
             view.updates
@@ -72,32 +192,36 @@ class Scene:
         return rows + self.reference - self.received[self.view.malicious]
 
 
+def _one(models: Tensor) -> Tensor:
+    return models[0] if len(models) == 1 else models.mean(dim=0)
+
+
 def unit(rows: Tensor) -> Tensor:
-    """Return the rows, or one vector, at length 1; a row of zeros stays as it is."""
+    """Return the rows, or one vector, scaled to norm 1; a row of zeros stays as it is."""
     return torch.nn.functional.normalize(rows, dim=-1)
 
 
 def victims(view: View) -> Tensor:
-    """Return the rows at which the attack aims: the benign clients', or all if nobody is benign."""
+    """Return the rows at which the attack aims: the honest clients', or all if no client is honest."""
     return (~view.malicious if bool((~view.malicious).any()) else view.malicious).nonzero().flatten()
 
 
-def aim(view: View) -> Tensor:
-    """Return the mean update of the victims, D: where they want to go."""
+def target_mean(view: View) -> Tensor:
+    """Return the mean update of the victims, D: the direction in which they want to go."""
     return view.updates[victims(view)].mean(dim=0)
 
 
 def noise(view: View, rows: int) -> Tensor:
-    """Return independent random directions of length 1, one per row; without a generator, always the same."""
+    """Return independent random directions of norm 1, one per row; without a generator, always the same."""
     generator = view.generator or torch.Generator().manual_seed(0)
     drawn = torch.randn(rows, view.updates.shape[1], generator=generator)
     return unit(drawn).to(view.updates)
 
 
-def harm(view: View, before: Foresight, after: Foresight) -> float:
-    """Return how far the victims' next models are thrown back, on average, along the way they want to go.
+def damage(view: View, before: Preview, after: Preview) -> float:
+    """Return how far the victims' next models are moved back, on average, against their own updates.
 
-    `before` is what comes of the round if nobody lies.
+    `before` is the result of the round without an attack.
     """
     aimed = victims(view)
     aimed = aimed[(before.served & after.served).to(aimed.device)[aimed]]
@@ -116,7 +240,7 @@ def longest(view: View, rows_at: RowsAt, start: float, most: float = 64.0, steps
     bad = view.malicious.cpu()
 
     def passes(size: float) -> bool:
-        return not bool(view.foresee(view.with_malicious(rows_at(size * start))).accused[bad].any())
+        return not bool(view.preview(rows_at(size * start)).accused[bad].any())
 
     low, high = 0.0, 1.0
     while high <= most and passes(high):
@@ -129,160 +253,14 @@ def longest(view: View, rows_at: RowsAt, start: float, most: float = 64.0, steps
     return low * start
 
 
-def _one(models: Tensor) -> Tensor:
-    return models[0] if len(models) == 1 else models.mean(dim=0)
-
-
-@dataclass(frozen=True)
-class ServerView:
-    """What an attacker who knows the server sees of it."""
-
-    reference: Tensor | None = None
-    """D: the server's global model in this round, if it has one."""
-    clients: tuple[str, ...] = ()
-    """Whose models the server holds."""
-    models: Tensor | None = None
-    """P×D: the models it holds."""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    """The detectors' limits by the names of their scores."""
-
-
-@dataclass(frozen=True)
-class Foresight:
-    """What would come of a round if it ended with certain rows; a row per participant."""
-
-    accused: Tensor
-    """N flags: who would be removed or suspected."""
-    models: Tensor
-    """N×D: the model each would be sent next, the mean if it is sent several."""
-    served: Tensor
-    """N flags: who would be sent one at all; the models of the others are zeros."""
-
-
-@dataclass(frozen=True)
-class View:
-    """One round as an attacker sees it: a row per participant."""
-
-    updates: Tensor
-    """N×D: the honest updates, the attackers' own included; zeros for attackers that did not train."""
-    malicious: Tensor
-    """N flags."""
-    generator: torch.Generator | None = None
-    round: int = 1
-    request: bool = False
-    """Whether these are newcomers' requests rather than the round's updates."""
-    clients: tuple[str, ...] = ()
-    """N: who they are."""
-    memory: Tensors = field(default_factory=dict)
-    """What the attack remembers of earlier rounds; it lies on the CPU."""
-    look_at_received: Callable[[int], Tensor] | None = None
-    look_at_server: Callable[[], ServerView] = ServerView
-    look_ahead: Callable[[Tensor], Foresight] | None = None
-
-    @property
-    def benign(self) -> Tensor:
-        """The honest clients' updates, B×D."""
-        return self.updates[~self.malicious]
-
-    @cached_property
-    def server(self) -> ServerView:
-        """What the server holds and which limits it has; computed when first used."""
-        return self.look_at_server()
-
-    def received(self, participant: int) -> Tensor:
-        """Return the models that a participant, by its row, was sent, k×D."""
-        if self.look_at_received is None:
-            raise ValueError("this view does not say what was sent: it was made from updates alone")
-        return self.look_at_received(participant)
-
-    def foresee(self, rows: Tensor) -> Foresight:
-        """Return what the server would make of all rows of the round, N×D; nothing changes by it.
-
-        A view that was made from updates alone has no server: there the plain mean stands for it.
-        """
-        if self.look_ahead is not None:
-            return self.look_ahead(rows)
-        everybody = torch.ones(len(rows), dtype=torch.bool)
-        return Foresight(~everybody, rows.mean(dim=0).expand_as(rows), everybody)
-
-    def with_malicious(self, rows: Tensor) -> Tensor:
-        """Return all rows of the round, N×D, with these, M×D or one D-vector, for the malicious ones."""
-        sent = self.updates.clone()
-        sent[self.malicious] = rows.to(sent)
-        return sent
-
-
-@dataclass(frozen=True)
-class Crafted:
-    """What an attack that remembers returns: the malicious rows, and its memory after the round."""
-
-    rows: Tensor
-    """M×D, or one D-vector that all malicious clients send."""
-    memory: Tensors
-
-
-@dataclass(frozen=True)
-class Attack(ABC):
-    """An attack on the updates of a round, or on the data behind them."""
-
-    uses_honest_updates: ClassVar[bool] = True
-    """Whether the attack needs what its own clients would have sent; if not, they need not train."""
-
-    claim: Annotated[int, Field(gt=0)] | None = field(default=None, kw_only=True)
-    """The number of samples malicious clients claim to have, if not the true one."""
-
-    def poison_labels(self, labels: Tensor, classes: int) -> Tensor:
-        """Return the labels a malicious client trains on: its own, unless an attack overrides this."""
-        return labels
-
-    def poison(self, samples: Samples, classes: int, generator: torch.Generator) -> Samples:
-        """Return what a malicious client trains on; an attack on inputs overrides this."""
-        return Samples(samples.x, self.poison_labels(samples.y, classes))
-
-    @abstractmethod
-    def craft(self, view: View) -> Tensor | Crafted:
-        """Return the malicious rows, M×D, or one D-vector that all malicious clients send.
-
-        An attack that remembers returns `Crafted`, its rows and its memory; it finds the memory in
-        `view.memory` the next time, which is empty at first.
-        """
-
-    def wire(self, row: Tensor) -> object:
-        """Return what a malicious client transmits for its row: the row, unless an attack overrides this."""
-        return row
-
-    def strike(self, view: View) -> Crafted:
-        """Return all rows of the round, N×D, with the malicious ones replaced, and the memory after it."""
-        if not view.malicious.any():
-            return Crafted(view.updates.clone(), view.memory)
-        found = self.craft(view)
-        crafted = found if isinstance(found, Crafted) else Crafted(found, view.memory)
-        return Crafted(view.with_malicious(crafted.rows), crafted.memory)
-
-    def __call__(
-        self, updates: Values, malicious: Values, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Return a new N×D matrix with the malicious rows replaced; lists and NumPy arrays are taken too."""
-        updates, malicious = to_floats(updates), to_tensor(malicious)
-        if updates.ndim != 2 or malicious.shape != updates.shape[:1]:
-            raise ValueError(
-                f"expected N×D updates and N flags, got {list(updates.shape)} and {list(malicious.shape)}"
-            )
-        malicious = malicious.to(device=updates.device, dtype=torch.bool)
-        return self.strike(View(updates, malicious, generator)).rows
-
-
-registry: Registry[Attack] = Registry("attack", Attack, "fedcap.attacks")
-
-
 BLOCK = 1 << 16
 SHORT_OF_THE_BOUND = 1 - 1e-6
-"""γ stays a millionth short, so that rounding the row to single precision does not cross the bound
+"""γ stays a millionth below the bound, so that rounding the row to single precision does not cross it
 (unless the mean is hundreds of times longer than the spread, where single precision is too coarse)."""
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Products:
     """Products of the centred updates c_i = mean − d_i and the perturbation p."""
 
     products: Tensor
@@ -298,7 +276,7 @@ class Geometry:
         return (squares[:, None] + squares[None, :] - 2 * self.products).clamp_min(0)
 
 
-def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Geometry:
+def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Products:
     """Compute all products that either bound needs, one pass over the columns."""
     rows, columns = updates.shape
     products = updates.new_zeros((rows, rows), dtype=torch.float64)
@@ -310,18 +288,22 @@ def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Geometry:
         products += centred @ centred.T
         along += centred @ direction
         length += direction @ direction
-    return Geometry(products, along, length)
+    return Products(products, along, length)
 
 
 @dataclass(frozen=True)
 class PerturbationAttack(Attack):
-    """mean + γ · d_p with the largest γ within a bound that the subclass states."""
+    """mean + γ · d_p with the largest γ within a bound that the subclass computes.
+
+    Min-Max and Min-Sum share it (Shejwalkar, Houmansadr, "Manipulating the Byzantine", NDSS 2021). Both
+    bounds are quadratic in γ, so the largest γ is a root and needs no search.
+    """
 
     direction: Literal["std", "sign", "unit"] = "std"
     """d_p: minus the standard deviation, minus the mean's sign, or minus the mean's unit vector."""
 
     @abstractmethod
-    def largest_gamma(self, geometry: Geometry) -> Tensor:
+    def largest_gamma(self, products: Products) -> Tensor:
         """Return the largest γ ≥ 0 within the bound."""
 
     def craft(self, view: View) -> Tensor:
@@ -334,10 +316,10 @@ class PerturbationAttack(Attack):
             perturbation = -mean.sign()
         else:
             perturbation = -torch.nn.functional.normalize(mean, dim=0)
-        geometry = measure(updates, mean, perturbation)
-        if geometry.length == 0:
+        products = measure(updates, mean, perturbation)
+        if products.length == 0:
             return mean
-        gamma = SHORT_OF_THE_BOUND * self.largest_gamma(geometry)
+        gamma = SHORT_OF_THE_BOUND * self.largest_gamma(products)
         return mean + gamma.to(mean.dtype) * perturbation
 
 
@@ -368,7 +350,7 @@ class AttackWrapper(Attack):
         return {**options, "attack": registry.canonical(self.attack)}
 
     def poison(self, samples: Samples, classes: int, generator: torch.Generator) -> Samples:
-        """Return what the inner attack trains on."""
+        """Return the samples the inner attack trains on."""
         return self.inner.poison(samples, classes, generator)
 
     def wire(self, row: Tensor) -> object:
@@ -377,9 +359,9 @@ class AttackWrapper(Attack):
 
 
 def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
-    """Build an attack that is part of another one; refuse what would be lost there.
+    """Build an attack that is part of another one; refuse options that would have no effect there.
 
-    With `rows_alone` it must be one that changes nothing but rows: those can be sent in some rounds alone.
+    With `rows_alone` it must change rows only: only these can be limited to some rounds.
     """
     inner = registry.build(choice)
     name = registry.named(choice)[0]
@@ -394,13 +376,9 @@ def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
     return inner
 
 
-def inner_rows(attack: Attack, view: View, name: str = "inner") -> Crafted:
-    """Return the rows of an inner attack, M×D, with the memory of the outer one after it.
-
-    What the inner attack remembers lies there under a name of its own.
-    """
-    found = attack.craft(replace(view, memory=owned(name, view.memory)))
-    crafted = found if isinstance(found, Crafted) else Crafted(found, owned(name, view.memory))
-    others = {key: kept for key, kept in view.memory.items() if not key.startswith(f"{name}.")}
-    rows = crafted.rows.to(view.updates).expand(int(view.malicious.sum()), -1)
-    return Crafted(rows, {**others, **under(name, crafted.memory)})
+def inner_rows(attack: Attack, view: View, name: str = "inner") -> Tensor:
+    """Return the rows of an inner attack, M×D; what it remembers is stored under its own name."""
+    inner = replace(view, memory=owned(name, view.memory))
+    rows = attack.craft(inner).to(view.updates)
+    view.memory.update(under(name, inner.memory))
+    return rows.expand(int(view.malicious.sum()), -1)

@@ -1,8 +1,8 @@
 """Framing: make the server remove honest clients.
 
-`drag` sends, M times, a row as long as passes, opposite to where the honest rows lie: what is measured from
-the mean of all rows then finds the honest far out. `copy` sends an honest client's row under other names, so
-that a test for equal rows hits its owner. The victim is the first honest participant, or takes turns.
+`drag` sends, M times, the longest row that passes, opposite to the honest rows: honest clients are then far
+from whatever is measured from the mean of all rows. `copy` sends an honest client's row under other names, so
+that a test for equal rows accuses its owner. The victim is the first honest participant, or takes turns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, Scene, View, longest, registry, unit, victims
+from fedcap.attacks.base import Attack, Geometry, View, longest, registry, unit, victims
 
 
 @registry.register("frame")
@@ -23,18 +23,18 @@ class Frame(Attack):
     how: Literal["drag", "copy"] = "drag"
     """Drag the reference, or copy a row."""
     rotate: bool = False
-    """With `copy`: whether each round has another victim."""
+    """With `copy`: whether the victim changes every round."""
 
     def craft(self, view: View) -> Tensor:
-        """Return what makes the server see one row M times; of those asked for a request, honest rows."""
+        """Return what makes the server see one row M times; in a request, the honest rows."""
         if view.request:
             return view.updates[view.malicious]
         aimed = victims(view)
-        scene = Scene.of(view)
+        geometry = Geometry.of(view)
         if self.how == "copy":
             victim = aimed[(view.round if self.rotate else 0) % len(aimed)]
-            return view.updates[victim] + (scene.received[victim] - scene.received[view.malicious])
-        honest = scene.rows[aimed]
+            return view.updates[victim] + (geometry.received[victim] - geometry.received[view.malicious])
+        honest = geometry.rows[aimed]
         away = -unit(honest.mean(dim=0)).expand(int(view.malicious.sum()), -1)
         usual = float(honest.norm(dim=1).median())
-        return scene.updates(away * longest(view, lambda size: scene.updates(size * away), usual))
+        return geometry.updates(away * longest(view, lambda size: geometry.updates(size * away), usual))

@@ -1,14 +1,14 @@
-"""Inflate: lie where one's own honest model lies, only further out, and draw everybody along.
+"""Inflate: send one's own honest direction, only further out, and move all clients further out with it.
 
-Seen from the server's global model, where FedCAP compares, an attacker whose honest row is d sends
+Measured from the server's global model, where FedCAP compares, an attacker whose honest row is d sends
 
     s · max(‖d‖, median_i ‖d_i‖) · d / ‖d‖,    s > 1.
 
-Whoever mixes models of the clients most alike mixes this one in with full weight: it points where its kin
-point. If mixing lets a contributor lie ever so little further out than those it is mixed into, they follow,
-and it goes ahead of them again: lengths grow by the same factor each round, until honest training overflows
-and honest clients are removed for it. Updates are kept short enough to pass tests of how far a client goes
-in one round.
+A method that mixes models of the most similar clients mixes this one in with full weight, because it points
+where similar clients point. If mixing lets a contributor be further out than the receivers, these follow, and
+the attacker moves ahead of them again: norms grow by the same factor each round, until honest training
+overflows and honest clients are removed for it. Updates are kept short enough to pass tests of how far a
+client goes in one round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.attacks.base import Attack, Crafted, Scene, View, registry, unit, victims
+from fedcap.attacks.base import Attack, Geometry, View, registry, unit, victims
 
 SHORTEST = 1e-12
 
@@ -27,27 +27,29 @@ SHORTEST = 1e-12
 @registry.register("inflate")
 @dataclass(frozen=True)
 class Inflate(Attack):
-    """Lie in the direction of one's own honest model, only further out, and draw everybody along."""
+    """Send the direction of the own honest model, only further out, and move all clients with it."""
 
     stretch: Annotated[float, Field(gt=1)] = 1.5
-    """How many times as far out as the own honest row, or the median victim's, whichever is longer."""
+    """How many times as far out as the own honest row or the median victim's, whichever is longer."""
     most: Annotated[float, Field(gt=0)] = 1.7
     """The longest update, as a multiple of the victims' longest median so far."""
 
-    def craft(self, view: View) -> Crafted:
-        """Return each attacker's row; of those asked for a request, the honest one."""
+    def craft(self, view: View) -> Tensor:
+        """Return each attacker's row; in a request, the honest one."""
         if view.request:
-            return Crafted(view.updates[view.malicious], view.memory)
-        scene, aimed = Scene.of(view), victims(view)
-        rows = scene.rows
+            return view.updates[view.malicious]
+        geometry, aimed = Geometry.of(view), victims(view)
+        rows = geometry.rows
         own, usual = rows[view.malicious], _median_length(rows[aimed])
         far = self.stretch * own.norm(dim=1, keepdim=True).maximum(usual)
-        updates = scene.updates(far * unit(own))
+        updates = geometry.updates(far * unit(own))
         longest = _median_length(view.updates[aimed])
         if "longest" in view.memory:
             longest = longest.maximum(view.memory["longest"].to(longest))
         lengths = updates.norm(dim=1, keepdim=True).clamp_min(SHORTEST)
-        return Crafted(updates * (self.most * longest / lengths).clamp_max(1.0), {"longest": longest})
+        view.memory["longest"] = longest
+        shortened: Tensor = updates * (self.most * longest / lengths).clamp_max(1.0)
+        return shortened
 
 
 def _median_length(rows: Tensor) -> Tensor:

@@ -16,15 +16,15 @@ from fedcap.attacks.base import Attack, View, registry
 @registry.register("label-flipping", "LF")
 @dataclass(frozen=True)
 class LabelFlipping(Attack):
-    """Train on labels moved by one, y ← (y + shift) mod C; the update is sent as it comes."""
+    """Train on labels moved by one, y ← (y + shift) mod C; the update is sent unchanged."""
 
     shift: int = 1
-    """How many classes further every label is moved."""
+    """The number of classes by which every label is moved."""
 
     def poison_labels(self, labels: Tensor, classes: int) -> Tensor:
         """Return (labels + shift) mod classes."""
         return (labels + self.shift) % classes
 
     def craft(self, view: View) -> Tensor:
-        """Leave the updates as they are: the harm is already in them."""
+        """Return the updates unchanged: the damage is already in them."""
         return view.updates[view.malicious]

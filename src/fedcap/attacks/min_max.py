@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcap.attacks.base import Geometry, PerturbationAttack, registry
+from fedcap.attacks.base import PerturbationAttack, Products, registry
 
 
 @registry.register("min-max", "minmax")
@@ -19,9 +19,9 @@ from fedcap.attacks.base import Geometry, PerturbationAttack, registry
 class MinMax(PerturbationAttack):
     """Move the mean along −std until an update is as far from it as the two updates farthest apart."""
 
-    def largest_gamma(self, geometry: Geometry) -> Tensor:
+    def largest_gamma(self, products: Products) -> Tensor:
         """Return the least, over i, of the positive roots of ‖c_i + γ p‖² = bound."""
-        bound = geometry.squared_distances().max()
-        slack = (bound - geometry.products.diagonal()).clamp_min(0)
-        roots = (geometry.along.square() + geometry.length * slack).sqrt() - geometry.along
-        return (roots / geometry.length).min()
+        bound = products.squared_distances().max()
+        slack = (bound - products.products.diagonal()).clamp_min(0)
+        roots = (products.along.square() + products.length * slack).sqrt() - products.along
+        return (roots / products.length).min()

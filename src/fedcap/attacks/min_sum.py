@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcap.attacks.base import Geometry, PerturbationAttack, registry
+from fedcap.attacks.base import PerturbationAttack, Products, registry
 
 
 @registry.register("min-sum", "minsum")
@@ -21,8 +21,8 @@ from fedcap.attacks.base import Geometry, PerturbationAttack, registry
 class MinSum(PerturbationAttack):
     """Move the mean along −std until it is as far from all updates together as the outermost one."""
 
-    def largest_gamma(self, geometry: Geometry) -> Tensor:
+    def largest_gamma(self, products: Products) -> Tensor:
         """Return the root of Σ_i ‖c_i‖² + N γ² ‖p‖² = bound (the c_i sum to zero)."""
-        bound = geometry.squared_distances().sum(dim=1).max()
-        slack = (bound - geometry.products.diagonal().sum()).clamp_min(0)
-        return (slack / (len(geometry.along) * geometry.length)).sqrt()
+        bound = products.squared_distances().sum(dim=1).max()
+        slack = (bound - products.products.diagonal().sum()).clamp_min(0)
+        return (slack / (len(products.along) * products.length)).sqrt()

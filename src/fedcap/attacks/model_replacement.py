@@ -21,7 +21,7 @@ class ModelReplacement(Attack):
     """Scale the honest update by the number of participants: d ← N · d."""
 
     scale: Annotated[float, Field(gt=0)] | None = None
-    """By what the update is multiplied; the number of participants if not given."""
+    """The factor of the update; the number of participants if not given."""
 
     def craft(self, view: View) -> Tensor:
         """Return scale · d for each malicious row d."""

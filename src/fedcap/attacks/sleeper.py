@@ -1,7 +1,7 @@
-"""Sleepers: honest until late, or in most rounds, to be trusted by whatever counts over rounds.
+"""Sleepers: honest until late, or in most rounds, so that a defence that counts over rounds trusts them.
 
-A defence that remembers (strikes, scores that fade) must neither forgive them nor need long to wake up.
-Poisoned data and malformed messages cannot be had in some rounds alone: such attacks are refused.
+A defence that remembers (strikes, scores that fade) must neither forgive them nor react late. Poisoned data
+and malformed messages cannot be limited to some rounds: such attacks are refused.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
+from torch import Tensor
 
 from fedcap.attacks.base import (
     Attack,
     AttackChoice,
     AttackWrapper,
-    Crafted,
     View,
     build_inner,
     inner_rows,
@@ -34,15 +34,15 @@ class Sleeper(AttackWrapper):
     wake: Annotated[int, Field(ge=1)] = 10
     """The first round in which it attacks."""
     every: Annotated[int, Field(ge=1)] = 1
-    """It attacks in each so-manieth round from then on, and is honest in between."""
+    """From then on it attacks in one of this number of rounds, and is honest in between."""
 
     @cached_property
     def inner(self) -> Attack:
         """The attack to wake up to."""
         return build_inner(self.attack, rows_alone=True)
 
-    def craft(self, view: View) -> Crafted:
+    def craft(self, view: View) -> Tensor:
         """Return the inner attack's rows, or honest ones while it sleeps."""
         if view.round < self.wake or (view.round - self.wake) % self.every:
-            return Crafted(view.updates[view.malicious], view.memory)
+            return view.updates[view.malicious]
         return inner_rows(self.inner, view)

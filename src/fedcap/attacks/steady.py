@@ -1,8 +1,8 @@
-"""Steady drift: one fixed sign vector all run long, sized by what comes of it.
+"""Steady drift: one fixed sign vector for the whole run, with a size that follows the models received.
 
-A step is at first no longer than an honest one; what counts is that all of them point one way. The attackers
-need to know nothing but their own updates and the models they receive: if these move along their vector, they
-push harder, else they hold back.
+A step is at first no longer than an honest one; the damage comes from the constant direction. The attackers
+need only their own updates and the models that they receive: if these move along their vector, the attackers
+send longer rows, otherwise shorter ones.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
-from fedcap.attacks.base import Attack, Crafted, Scene, View, registry, unit
+from fedcap.attacks.base import Attack, Geometry, View, registry, unit
 
 HARDER, SOFTER = 1.25, 0.7
 
@@ -21,25 +22,26 @@ HARDER, SOFTER = 1.25, 0.7
 @registry.register("steady")
 @dataclass(frozen=True)
 class Steady(Attack):
-    """One fixed sign vector all run long, sized by feedback from the models received."""
+    """One fixed sign vector for the whole run, with a size that follows the models received."""
 
     share: Annotated[float, Field(gt=0)] = 1.0
-    """The first round's length, as a multiple of the attackers' own honest updates'."""
+    """The first round's norm, as a multiple of the attackers' own honest updates' norm."""
     most: Annotated[float, Field(gt=0)] = 4.0
-    """The longest it grows to, as such a multiple."""
+    """The largest norm, as such a multiple."""
 
-    def craft(self, view: View) -> Crafted:
-        """Return one vector for all attackers; of those asked for a request, the honest one."""
+    def craft(self, view: View) -> Tensor:
+        """Return one vector for all attackers; in a request, the honest one."""
         if view.request:
-            return Crafted(view.updates[view.malicious], view.memory)
+            return view.updates[view.malicious]
         own = view.updates[view.malicious]
         start = -own.mean(dim=0).sign()
         way = unit(view.memory.get("way", start).to(own))
-        received = Scene.of(view, blind=True).received[view.malicious]
+        received = Geometry.of(view, blind=True).received[view.malicious]
         reached = float((received @ way).mean())
         share = float(view.memory["share"]) if "share" in view.memory else self.share
         if "reached" in view.memory:
             moved = reached > float(view.memory["reached"])
             share = min(self.most, share * HARDER) if moved else share * SOFTER
-        kept = {"way": way, "share": torch.tensor(share), "reached": torch.tensor(reached)}
-        return Crafted(share * own.norm(dim=1).median() * way, kept)
+        view.memory.update(way=way, share=torch.tensor(share), reached=torch.tensor(reached))
+        row: Tensor = share * own.norm(dim=1).median() * way
+        return row

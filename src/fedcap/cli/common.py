@@ -69,7 +69,7 @@ def ray_address(ray: str | None) -> str | None:
 
 def parse_setting(text: str) -> dict[str, Any]:
     """Return `a.b=value` as nested settings; a value that is not TOML is taken as a string."""
-    from fedcap.registry import value as parse_value
+    from fedcap.registry import parse_value
 
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
@@ -97,8 +97,7 @@ def given(**values: Any) -> dict[str, Any]:
 
 def parse_lists(texts: Iterable[str], example: str) -> dict[str, list[Any]]:
     """Return each `key=v1,v2` of `--vary` as a key and its values; no key may occur twice."""
-    from fedcap.registry import split
-    from fedcap.registry import value as parse_value
+    from fedcap.registry import parse_value, split
 
     found: dict[str, list[Any]] = {}
     for text in texts:

@@ -28,12 +28,12 @@ def demo(
     from fedcap.report.page import page
     from fedcap.report.story import packed
     from fedcap.runs.outcome import CELLS
-    from fedcap.simulation import make_crew
+    from fedcap.simulation import make_pool
 
     planned = tour.cells(seed, rounds)
-    with make_crew(workers) as crew, DemoProgress(len(planned), quiet) as progress:
+    with make_pool(workers) as pool, DemoProgress(len(planned), quiet) as progress:
         results = []
-        for cell, result in tour.run(planned, out, crew, [progress]):
+        for cell, result in tour.run(planned, out, pool, [progress]):
             results.append((cell, result))
             progress.run_done()
     tour.save(results, out)

@@ -29,7 +29,7 @@ from fedcap.errors import InputError, plural
 
 if TYPE_CHECKING:
     from fedcap.runs import NewDirectory, RunDirectory
-    from fedcap.simulation import Crew, Experiment
+    from fedcap.simulation import Experiment, WorkerPool
 
 PRODUCTS = {"onednn": "oneDNN", "mkl": "MKL"}
 
@@ -82,7 +82,7 @@ def run(
     the data set: --dry-run prints them.
     """
     from fedcap.runs import RunDirectory, overlay, read_toml
-    from fedcap.simulation import Experiment, load_experiment, make_crew
+    from fedcap.simulation import Experiment, load_experiment, make_pool
 
     asked = given(
         dataset=dataset,
@@ -122,14 +122,14 @@ def run(
     if dry_run:
         print_plan(experiment, as_json)
         return
-    with make_crew(
+    with make_pool(
         experiment.workers, experiment.device, "local" if ray is None else "ray", ray_address(ray)
-    ) as crew:
-        _play(experiment, directory, crew, as_json, quiet, extend=resume is not None)
+    ) as pool:
+        _play(experiment, directory, pool, as_json, quiet, extend=resume is not None)
 
 
 def _play(
-    experiment: Experiment, out: RunDirectory, crew: Crew, as_json: bool, quiet: bool, extend: bool
+    experiment: Experiment, out: RunDirectory, pool: WorkerPool, as_json: bool, quiet: bool, extend: bool
 ) -> None:
     """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
@@ -138,7 +138,7 @@ def _play(
 
     try:
         with users_code(), RunProgress(quiet) as progress:
-            result = experiment.run(out=out, crew=crew, observers=[progress], extend=extend)
+            result = experiment.run(out=out, pool=pool, observers=[progress], extend=extend)
     except KeyboardInterrupt:
         begun = not out.is_new and (out.path / CONFIG).exists()
         how = f": continue with fedcap run --resume {out.path}" if begun else ""
@@ -177,10 +177,10 @@ def print_plan(experiment: Experiment, as_json: bool) -> None:
 def _plan(experiment: Experiment) -> dict[str, Any]:
     """Load the data, build the network and the server, and return the run's size."""
     from fedcap.products import chosen_products
-    from fedcap.simulation import Simulation, make_crew
+    from fedcap.simulation import Simulation, make_pool
 
-    with make_crew(1) as crew:
-        simulation = Simulation(experiment, crew)
+    with make_pool(1) as pool:
+        simulation = Simulation(experiment, pool)
         return {
             "rounds": experiment.rounds,
             "clients": list(simulation.names),

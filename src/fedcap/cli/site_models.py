@@ -51,7 +51,7 @@ class SiteModels(TrainedModels):
 
         The personal model of a site that took part in no round is the one that the server made for it.
         """
-        kept = self._keeping.kept(self._known(client))
+        kept = self._source.client_state(self._known(client))
         if reading == "personal" and kept is not None:
             return super().model(client, reading)
         if reading not in READINGS:
@@ -80,7 +80,7 @@ class AtSite:
         """Return nothing: the server is elsewhere."""
         return {}
 
-    def kept(self, client: str) -> Tensors | None:
+    def client_state(self, client: str) -> Tensors | None:
         """Return what the site keeps; none if it never trained."""
         return self._state.kept or None
 

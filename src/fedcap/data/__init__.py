@@ -1,8 +1,8 @@
-"""Data sets, and how they are split over clients."""
+"""Data sets, and their partition among clients."""
 
 from fedcap.data.base import Dataset, FederatedData, Scaling, Source, registry
 from fedcap.data.own import table
-from fedcap.data.partitioning import deal, federate, partition_table
+from fedcap.data.partitioning import federate, federate_source, partition_table
 
 names = registry.names
 make = registry.make
@@ -12,8 +12,8 @@ __all__ = [
     "FederatedData",
     "Scaling",
     "Source",
-    "deal",
     "federate",
+    "federate_source",
     "make",
     "names",
     "partition_table",

@@ -1,8 +1,8 @@
 """The user's own data from Python: arrays, a data frame, or a `torch.utils.data.Dataset` of pairs.
 
-`Experiment(dataset=(x, y))`, or with options as a table: `{"x": x, "y": y, "client": users}`, or `{"data":
-frame, "label": "diagnosis", "client": "hospital"}`. A run's directory keeps the data's hash and not the data,
-so such a run can be resumed from Python only.
+`Experiment(dataset=(x, y))`, or a table with options: `{"x": x, "y": y, "client": users}`, or `{"data":
+frame, "label": "diagnosis", "client": "hospital"}`. A run's directory has the hash of the data and not the
+data, so such a run can be resumed from Python only.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fedcap.data.own import Own, from_arrays
 from fedcap.data.tables import Column, Columns, Roles
 from fedcap.errors import InputError
 
-WHAT = "dataset"
-NOT_KEPT = ("data", "x", "y", "client", "test")
-"""The options that are data: a run's directory has their digest in their place."""
+_WHAT = "dataset"
+_NOT_KEPT = ("data", "x", "y", "client", "test")
+"""The options that are data; a run's directory has their digest instead."""
 
 
 @registry.register("arrays")
@@ -37,77 +37,79 @@ class Arrays(Own):
     y: Any = None
     """The labels, n, if not in `data`."""
     label: Column = None
-    """A data frame's column of labels; need not be given if one is called label, target, y or class."""
+    """A data frame's column of labels; by default the one called label, target, y or class."""
     client: Any = None
     """The owner of each sample, n, or the data frame's column of owners."""
     test: Any = None
-    """Whether each sample is for testing only, n, or the data frame's column that says so."""
+    """The test flag of each sample, n, or the data frame's column of test flags."""
     ignore: Columns = ()
-    """A data frame's columns to leave out."""
+    """A data frame's columns to ignore."""
     hash: str = ""
-    """The digest of the data; it takes the data's place in the settings that a run's directory keeps."""
+    """The digest of the data, which replaces the data in the settings in a run's directory."""
 
     def has_owners(self) -> bool:
-        """Whether clients were given."""
+        """Return whether the data has owners."""
         if self.client is None and tables.is_frame(self.data):
             return self._roles().client is not None
         return self.client is not None
 
     def _roles(self) -> Roles:
-        """Return which column of the data frame is what."""
+        """Return the roles of the data frame's columns."""
         client, test = (
             str(value) if isinstance(value, str | int) else None for value in (self.client, self.test)
         )
-        return Roles.assign(WHAT, tables.column_names(self.data), self.label, client, test, self.ignore)
+        return Roles.assign(_WHAT, tables.column_names(self.data), self.label, client, test, self.ignore)
 
     @cached_property
     def _dataset(self) -> Dataset:
         if self.x is not None or self.y is not None:
             if self.x is None or self.y is None or self.data is not None:
                 raise InputError('dataset must have both "x" and "y", or "data" and neither')
-            return from_arrays(WHAT, self.x, self.y, self.client, self.test)
+            return from_arrays(_WHAT, self.x, self.y, self.client, self.test)
         if tables.is_frame(self.data):
             given = {"client": self.client, "test": self.test}
-            apart = {
+            separate = {
                 key: value
                 for key, value in given.items()
                 if value is not None and not isinstance(value, str | int)
             }
-            return from_arrays(WHAT, **{**tables.arrays(WHAT, self.data, self._roles()), **apart})
+            return from_arrays(_WHAT, **{**tables.arrays(_WHAT, self.data, self._roles()), **separate})
         if self.label is not None or self.ignore:
             raise InputError(
                 "dataset.label and dataset.ignore name columns, and the data is not a data frame"
             )
         x, y = self.data if isinstance(self.data, tuple | list) and len(self.data) == 2 else _pairs(self.data)
-        return from_arrays(WHAT, x, y, self.client, self.test)
+        return from_arrays(_WHAT, x, y, self.client, self.test)
 
     def load(self) -> Dataset:
         """Return the samples."""
-        if self._is_gone:
+        if self._is_absent:
             raise InputError(
-                "the data of this run was given from Python and is not kept in its directory: continue it"
+                "the data of this run was given from Python and is not stored in its directory: continue it"
                 " from Python, with Experiment(dataset=…).run(out=…)"
             )
         return self._dataset
 
     @property
-    def _is_gone(self) -> bool:
+    def _is_absent(self) -> bool:
         return self.data is None and self.x is None and self.y is None
 
     def settings(self) -> dict[str, Any]:
         """Return the options, with the digest of the data in place of the data."""
-        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in NOT_KEPT}
-        return {**kept, "hash": self.hash if self._is_gone else self.load().digest()}
+        kept = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_KEPT
+        }
+        return {**kept, "hash": self.hash if self._is_absent else self.load().digest()}
 
     def fingerprint(self) -> str:
-        """Return the digest of the data, or the one that a run's directory kept of it."""
-        if self._is_gone and self.hash:
+        """Return the digest of the data, or the one in a run's directory."""
+        if self._is_absent and self.hash:
             return self.hash
         return self.load().digest()
 
 
 def _pairs(data: Any) -> tuple[Any, Any]:
-    """Return the inputs and the labels of a `torch.utils.data.Dataset` or any other series of pairs."""
+    """Return the inputs and the labels of a `torch.utils.data.Dataset` or another series of pairs."""
     try:
         items = [data[at] for at in range(len(data))] if hasattr(data, "__len__") else list(data)
         pairs = [(_input(x), y) for x, y in items]

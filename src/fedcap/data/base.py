@@ -1,13 +1,8 @@
-"""Standardising: what is taken off each feature of an input, and what it is divided by.
+"""The base classes of data: `Source`, the `Dataset` that it loads, and the `FederatedData` of the clients.
 
-It is learnt from a client's training part alone and applied to its training and its test part, after pixels
-were scaled to [−1, 1]. Inputs that are vectors are standardised by feature, larger ones by channel, which is
-their first axis (C×H×W, C×T).
-
-What a data set is, where it comes from, and how it is dealt out unless the user says otherwise.
-
-A `Source` (digits, cifar10, the user's own file, …) loads a `Dataset`: n samples and their labels. A
-partition says which samples each client has, and `federate` makes the clients' `FederatedData` of both.
+A `Source` (digits, cifar10, the user's file, …) loads a `Dataset`, n samples with labels, and states the
+default settings of an experiment on it. A partition divides the samples among clients, which gives
+`FederatedData`.
 """
 
 from __future__ import annotations
@@ -24,59 +19,37 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.data.files import content_hash, missing
+from fedcap.data.files import content_hash, missing_error
 from fedcap.errors import InputError, plural
 from fedcap.registry import Registry
 from fedcap.state import Samples
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """The mean and the deviation of each feature or channel, in a shape that broadcasts over one input."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    @classmethod
-    def of(cls, x: Tensor) -> Scaling:
-        """Learn it from inputs, n×…; what does not vary has its own value as mean, and deviation 1."""
-        axes = (0, *range(2, x.ndim))
-        deviation, mean = torch.std_mean(x, dim=axes, keepdim=True, correction=0)
-        low, high = x.amin(dim=axes, keepdim=True), x.amax(dim=axes, keepdim=True)
-        varies = (high > low) & (deviation > 0)
-        return cls(torch.where(varies, mean, low)[0], torch.where(varies, deviation, 1.0)[0])
-
-    def apply(self, x: Tensor) -> Tensor:
-        """Return inputs, one or n of them, standardised."""
-        return (x - self.mean) / self.deviation
-
 
 Count = Annotated[int, Field(ge=2)] | None
 Amount = Annotated[int, Field(ge=2)] | Literal["all"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Progress = Callable[[str, int, int], None]
-"""Told what is being fetched, how many bytes are here, and how many there are (0 if unknown)."""
+"""A callback with the name of a download, the bytes received, and the total (0 if unknown)."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples of a data set, before they are dealt out; inputs are floats, or pixels as bytes."""
+    """All samples of a data set, before partitioning. Inputs are floats, or pixels as bytes."""
 
     samples: Samples
     class_names: tuple[str, ...]
     owners: Tensor | None = None
-    """The owner of each sample, n, as a place in `owner_names`; `None` if the data does not say."""
+    """The owner of each sample, n, as an index into `owner_names`; `None` if the data has no owners."""
     owner_names: tuple[str, ...] = ()
     test: Tensor | None = None
-    """Whether each sample is for testing only, n; `None` if the data does not come split."""
+    """Whether each sample is for testing only, n; `None` if the data has no split of its own."""
     notes: tuple[str, ...] = ()
-    """What the user should know about how it was read, a line each."""
+    """Notes for the user about how the data was read, one line each."""
     hash: str = ""
-    """The digest, if it is known already."""
+    """The digest, if it is already known."""
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return len(self.class_names)
 
     @property
@@ -85,9 +58,9 @@ class Dataset:
         return self.samples.x.dtype == torch.uint8
 
     def take(self, indices: Tensor) -> Samples:
-        """Return some of the samples as a network takes them: pixels are scaled to [−1, 1].
+        """Return samples in the form of a network's input: pixels are scaled to [−1, 1].
 
-        This is done in NumPy: on many small parts, torch would spend most of the time on starting threads.
+        NumPy does this: on many small parts, torch would spend most of the time on starting threads.
         """
         x = self.samples.x.numpy()[indices.numpy()]
         if x.dtype == np.uint8:
@@ -97,12 +70,38 @@ class Dataset:
     def digest(self) -> str:
         """Return a hash of all samples, labels, owners and test flags."""
         parts = (self.samples.x, self.samples.y, self.owners, self.test)
-        return self.hash or digest(*(part for part in parts if part is not None))
+        return self.hash or tensors_digest(*(part for part in parts if part is not None))
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The standardisation of a client's inputs: the mean and the deviation of each feature or channel.
+
+    It is computed from the client's training samples and applied to its training and test samples, after
+    pixels were scaled to [−1, 1]. Inputs that are vectors are standardised per feature, others per channel,
+    their first axis (C×H×W, C×T). Both tensors have a shape that broadcasts over one input.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> Scaling:
+        """Compute it from inputs, n×…; a constant feature has its value as mean, and deviation 1."""
+        axes = (0, *range(2, x.ndim))
+        deviation, mean = torch.std_mean(x, dim=axes, keepdim=True, correction=0)
+        low, high = x.amin(dim=axes, keepdim=True), x.amax(dim=axes, keepdim=True)
+        varies = (high > low) & (deviation > 0)
+        return cls(torch.where(varies, mean, low)[0], torch.where(varies, deviation, 1.0)[0])
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Return standardised inputs, one or n of them."""
+        return (x - self.mean) / self.deviation
 
 
 @dataclass(frozen=True)
 class FederatedData:
-    """The clients' data: client k is called `names[k]`, trains on `train[k]` and is tested on `test[k]`."""
+    """The data of all clients: client `names[k]` trains on `train[k]` and is tested on `test[k]`."""
 
     names: tuple[str, ...]
     train: Sequence[Samples]
@@ -112,11 +111,11 @@ class FederatedData:
     partition_hash: str
     class_names: tuple[str, ...] = ()
     root: Samples | None = None
-    """Clean samples that the server holds and no client has, if the method asks for any."""
+    """Clean samples of the server that no client has, if the method needs them."""
     pixels: bool = False
-    """Whether the data set had pixels as bytes, which are scaled to [−1, 1] here."""
+    """Whether the inputs were pixels as bytes, which are scaled to [−1, 1] here."""
     scaling: Mapping[str, Scaling] = field(default_factory=dict)
-    """How each client's inputs were standardised, by its name; empty if they were not."""
+    """The standardisation of each client's inputs, by name; empty if they are not standardised."""
 
     def __len__(self) -> int:
         return len(self.train)
@@ -127,9 +126,9 @@ class FederatedData:
         return tuple(self.train[0].x.shape[1:])
 
     def holding_out(self, share: float) -> FederatedData:
-        """Return the data with a share of each client's training samples in the place of its test samples.
+        """Return the data with a share of each client's training samples instead of its test samples.
 
-        It is at least one sample. The test samples are gone.
+        It is at least one sample per client.
         """
         counts = [max(1, round(share * len(part))) for part in self.train]
         for name, part, count in zip(self.names, self.train, counts, strict=True):
@@ -147,18 +146,18 @@ class FederatedData:
         return replace(self, train=[train for train, _ in parts], test=[held for _, held in parts])
 
     def standardised(self) -> FederatedData:
-        """Return the data with every client's inputs standardised by its own training part.
+        """Return the data with each client's inputs standardised by its own training samples.
 
-        The server knows nothing of the clients' inputs: its root set is standardised by itself.
+        The server does not know the clients' inputs, so its root set is standardised by its own samples.
         """
-        own = [Scaling.of(part.x) for part in self.train]
+        scalings = [Scaling.of(part.x) for part in self.train]
         root = self.root
         return replace(
             self,
-            train=[_scaled(part, by) for part, by in zip(self.train, own, strict=True)],
-            test=[_scaled(part, by) for part, by in zip(self.test, own, strict=True)],
+            train=[_scaled(part, by) for part, by in zip(self.train, scalings, strict=True)],
+            test=[_scaled(part, by) for part, by in zip(self.test, scalings, strict=True)],
             root=None if root is None else _scaled(root, Scaling.of(root.x)),
-            scaling=dict(zip(self.names, own, strict=True)),
+            scaling=dict(zip(self.names, scalings, strict=True)),
         )
 
 
@@ -168,30 +167,30 @@ def _scaled(samples: Samples, by: Scaling) -> Samples:
 
 @dataclass(frozen=True)
 class Source(ABC):
-    """A data set that can be loaded, and how it is dealt out unless the user says otherwise."""
+    """A data set that can be loaded, with the default partition and settings of experiments on it."""
 
     model: ClassVar[str]
-    """The network that is used unless the user names another."""
+    """The default network."""
     groups: ClassVar[Mapping[str, Any]] = {}
     """Options of the partition `groups` on this data: at least the classes of each group."""
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """Settings of an experiment on this data, such as `rounds`, unless the user gives others."""
+    """The default settings of an experiment on this data, such as `rounds`."""
 
     partition: str | dict[str, Any] = "iid"
-    """How samples are dealt out to clients: a partition's name, or a table of its name and options."""
+    """The partition of the samples among clients: a name, or a table of name and options."""
     clients: Count = 20
-    """How many clients there are; if not given, as many as the data names, or 20."""
+    """The number of clients; if not given, the number of owners that the data names, or 20."""
     samples: Amount = "all"
-    """Samples per client, training and test together, or all there are."""
+    """Samples per client, training and test together, or all samples."""
     train_share: Share = 0.75
-    """Share of a client's samples that it trains on."""
+    """The share of a client's samples that it trains on."""
 
     @abstractmethod
     def load(self) -> Dataset:
         """Return all samples."""
 
     def prepare(self, federated: FederatedData) -> FederatedData:
-        """Return the clients' data as they train on it."""
+        """Return the clients' data in the form that they train on."""
         return federated
 
     @classmethod
@@ -200,46 +199,46 @@ class Source(ABC):
         return dict(cls.defaults)
 
     @classmethod
-    def usual_partition(cls) -> str | dict[str, Any] | None:
-        """Return how it is dealt out unless the user says otherwise; none if that depends on the data."""
+    def default_partition(cls) -> str | dict[str, Any] | None:
+        """Return the default partition; none if it depends on the data."""
         partition: Any = cls.__dataclass_fields__["partition"]
         return partition.default if partition.default_factory is MISSING else partition.default_factory()  # type: ignore[no-any-return]
 
     def settings(self) -> dict[str, Any]:
-        """Return its options as plain values, from which it can be made again."""
+        """Return the options as plain values, from which the source can be built again."""
         return asdict(self)
 
     @property
     def heading(self) -> str | None:
-        """What to call it in a heading, if not by its registered name."""
+        """The name for headings, if it is not the registered name."""
         return None
 
     def files(self) -> list[Path] | None:
-        """Return the files it would read, in order: empty if they are missing, `None` if it needs none."""
+        """Return the files to read, in order: empty if they are missing, `None` if none are needed."""
         return None
 
     def absent(self) -> InputError:
-        """Return the error for missing files: what was looked for, where, and what to do."""
-        return missing(type(self).__name__.lower(), "its files", fetch=False)
+        """Return the error for missing files."""
+        return missing_error(type(self).__name__.lower(), "its files", fetch=False)
 
     def present(self) -> list[Path]:
-        """Return the files it would read; raise an error if they are missing."""
+        """Return the files to read; raise an `InputError` if they are missing."""
         files = self.files()
         if not files:
             raise self.absent()
         return files
 
     def fingerprint(self) -> str:
-        """Return a hash of the files it would read, in order, without decoding them.
+        """Return a hash of the files to read, in order, without decoding them.
 
-        It depends on what is in the files, not on where they are or what they are called.
+        It depends on the content of the files, not on their paths.
         """
         if self.files() is None:
             return "embedded"
         return text_digest(content_hash(path) for path in self.present())
 
     def install(self, folder: Path, progress: Progress) -> None:
-        """Fetch its files from their official source into a folder."""
+        """Fetch the files from their official source into a folder."""
         raise InputError(
             "there is nothing to download: the data set comes with fedcap", code="nothing-to-fetch"
         )
@@ -248,7 +247,7 @@ class Source(ABC):
 registry: Registry[Source] = Registry("data set", Source, "fedcap.data")
 
 
-def digest(*tensors: Tensor) -> str:
+def tensors_digest(*tensors: Tensor) -> str:
     """Return a hash of the tensors' shapes and contents."""
     sha = hashlib.sha256()
     for tensor in tensors:

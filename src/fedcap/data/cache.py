@@ -1,9 +1,9 @@
-"""Decoded data sets, kept as memory-mapped files: a data set is decoded once and only opened after that.
+"""The cache of decoded data sets: a data set is decoded once, and later opened as memory-mapped files.
 
-An entry is a folder, named by a hash of the source's content and of the options that matter. It has an .npy
-file per array, and dataset.json with everything else and a hash of each .npy file. An entry is written to a
-temporary folder, which is renamed once it is complete; an entry that is incomplete or was changed is made
-again.
+An entry is a folder, named by a hash of the content of the source and of the options that matter. It has an
+.npy file per array, and dataset.json with everything else and a hash of each .npy file. An entry is written
+to a temporary folder, which is renamed when it is complete. An entry that is incomplete or was changed is
+written again.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import torch
 from torch import Tensor
 
 from fedcap.data.base import Dataset
-from fedcap.data.files import cache_folder, content_hash, file_stamp
+from fedcap.data.files import cache_folder, content_hash, file_digest, file_stamp
 from fedcap.state import Samples
 
-FORMAT = 1
-"""Increase this when the same source is stored differently; entries of older formats are not used."""
-FACTS = "dataset.json"
+_FORMAT = 1
+"""The version of the format of entries. Entries with another version are not used."""
+_FACTS = "dataset.json"
 
 
 def cached(name: str, source: Mapping[str, Any], decode: Callable[[], Dataset]) -> Dataset:
-    """Return the data set that `decode` returns, from the cache if it is there.
+    """Return the data set of `decode`, from the cache if it has an entry.
 
-    `source` holds all that the data set depends on: hashes of files, and options.
+    `source` has everything that the data set depends on: hashes of files, and options.
     """
-    text = json.dumps({"format": FORMAT, "name": name, **source}, sort_keys=True)
+    text = json.dumps({"format": _FORMAT, "name": name, **source}, sort_keys=True)
     entry = cache_folder() / "decoded" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     found = _open(entry)
     if found is not None:
@@ -44,13 +44,13 @@ def cached(name: str, source: Mapping[str, Any], decode: Callable[[], Dataset]) 
     dataset = replace(dataset, hash=dataset.digest())
     try:
         _store(entry, dataset)
-    except OSError:  # the cache cannot be written: go on without it
+    except OSError:  # the cache cannot be written: continue without it
         return dataset
     return _open(entry) or dataset
 
 
 def hashes(files: list[Path]) -> dict[str, str]:
-    """Return the content hash of each file by its name."""
+    """Return the hash of each file, by name."""
     return {path.name: content_hash(path) for path in files}
 
 
@@ -60,7 +60,7 @@ def _arrays(dataset: Dataset) -> dict[str, Tensor]:
 
 
 def _store(entry: Path, dataset: Dataset) -> None:
-    """Write an entry to a folder beside its place, then rename the folder."""
+    """Write an entry to a temporary folder next to it, then rename the folder."""
     aside = entry.with_name(f".{entry.name}.{os.getpid()}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -75,8 +75,8 @@ def _store(entry: Path, dataset: Dataset) -> None:
         for name, array in _arrays(dataset).items():
             path = aside / f"{name}.npy"
             np.save(path, array.numpy(), allow_pickle=False)
-            facts["files"][name] = {"stamp": file_stamp(path)[:2], "sha256": _sha256(path)}
-        (aside / FACTS).write_text(json.dumps(facts))
+            facts["files"][name] = {"stamp": file_stamp(path)[:2], "sha256": file_digest(path, "sha256")}
+        (aside / _FACTS).write_text(json.dumps(facts))
         shutil.rmtree(entry, ignore_errors=True)
         aside.replace(entry)
     finally:
@@ -84,16 +84,16 @@ def _store(entry: Path, dataset: Dataset) -> None:
 
 
 def _open(entry: Path) -> Dataset | None:
-    """Return an entry as memory-mapped arrays, or `None` if it is not there, not whole, or changed.
+    """Return an entry as memory-mapped arrays, or `None` if it is missing, incomplete or changed.
 
-    A program may write to the arrays; that does not change the files.
+    Writing to the arrays does not change the files.
     """
     try:
-        facts = json.loads((entry / FACTS).read_text())
+        facts = json.loads((entry / _FACTS).read_text())
         arrays: dict[str, Tensor] = {}
         for name, known in facts["files"].items():
             path = entry / f"{name}.npy"
-            if file_stamp(path)[:2] != known["stamp"] and _sha256(path) != known["sha256"]:
+            if file_stamp(path)[:2] != known["stamp"] and file_digest(path, "sha256") != known["sha256"]:
                 return None
             arrays[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
         return Dataset(
@@ -107,8 +107,3 @@ def _open(entry: Path) -> Dataset | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,8 +1,8 @@
-"""The user's own table from a CSV file: a header, then a sample per row.
+"""The user's own table from a CSV file: a header, then one sample per row.
 
-Values are separated by commas, semicolons, tabs or bars, whichever the header has; they may be quoted. The
-text is UTF-8, or UTF-16 with a mark at its beginning. All columns but those of labels, owners and test flags
-hold numbers, with a decimal point; between semicolons it may be a comma.
+Values are separated by commas, semicolons, tabs or bars, as in the header, and may be quoted. The text is
+UTF-8, or UTF-16 with a byte order mark. All columns except those of labels, owners and test flags have
+numbers with a decimal point; in files with semicolons it may be a comma.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry
 from fedcap.data.cache import cached, hashes
-from fedcap.data.files import refuse_web_page, unusable
-from fedcap.data.labels import gaps_error, missing
+from fedcap.data.files import refuse_web_page, unusable_error
+from fedcap.data.labels import gaps_error, missing_places
 from fedcap.data.own import Own, from_arrays
 from fedcap.data.tables import Column, Columns, Place, Roles, number, refuse_gaps, refuse_text
 from fedcap.errors import InputError
 
-SEPARATORS = ",;\t|"
-MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-"""The bytes that a file in UTF-16 begins with."""
+_SEPARATORS = ",;\t|"
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+"""The byte order marks of UTF-16."""
 
 
 @registry.register("csv")
@@ -39,16 +39,16 @@ class Csv(Own):
     path: str = ""
     """The file."""
     label: Column = None
-    """The column of labels; need not be given if one is called label, target, y or class."""
+    """The column of labels; by default the one called label, target, y or class."""
     client: Column = None
-    """The column that says whose each sample is; need not be given if it is called client."""
+    """The column of owners; by default the one called client."""
     test: Column = None
-    """The column that says which samples are for testing only; need not be given if it is called test."""
+    """The column of test flags; by default the one called test."""
     ignore: Columns = ()
-    """Columns to leave out."""
+    """Columns to ignore."""
 
     def has_owners(self) -> bool:
-        """Whether the file has a column of clients."""
+        """Return whether the file has a column of owners."""
         return self.roles().client is not None
 
     @property
@@ -57,14 +57,14 @@ class Csv(Own):
         return Path(self.path).stem
 
     def roles(self) -> Roles:
-        """Return which column is what; raise an error if the file cannot be read."""
+        """Return the roles of the columns; raise an `InputError` if the file cannot be read."""
         if not self.path:
             raise InputError("a path of a CSV file is needed", code="missing-path", field="csv")
         names = [name for name in _header(Path(self.path))[1] if name]
         return Roles.assign(self.path, names, self.label, self.client, self.test, self.ignore)
 
     def files(self) -> list[Path]:
-        """Return the one file; raise an error if it cannot be read."""
+        """Return the file; raise an `InputError` if it cannot be read."""
         self.roles()
         return [Path(self.path)]
 
@@ -77,37 +77,37 @@ class Csv(Own):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Open a text file; tell in one line what keeps it from being read."""
+    """Open a text file; raise an `InputError` if it cannot be read."""
     try:
         refuse_web_page(path)
         with open(path, "rb") as file:
-            encoding = MARKS.get(file.read(2), "utf-8-sig")
+            encoding = _MARKS.get(file.read(2), "utf-8-sig")
         with open(path, encoding=encoding, newline="") as text:
             yield text
     except UnicodeError:
-        raise unusable(path, "it is not text in UTF-8: save it as CSV in UTF-8") from None
+        raise unusable_error(path, "it is not text in UTF-8: save it as CSV in UTF-8") from None
     except csv.Error as error:
-        raise unusable(path, f"it is not a CSV file ({error})") from None
+        raise unusable_error(path, f"it is not a CSV file ({error})") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
-    """Return what separates the values, and the names of the columns: empty for one without a name."""
+    """Return the separator and the names of the columns; a column without a name has an empty one."""
     with _opened(path) as file:
-        found = [_first(file, separator, strict=True) for separator in SEPARATORS]
+        found = [_first(file, separator, strict=True) for separator in _SEPARATORS]
         if not any(found):
-            found = [_first(file, separator, strict=False) for separator in SEPARATORS]
+            found = [_first(file, separator, strict=False) for separator in _SEPARATORS]
     names = max(found, key=len)
     if not any(names):
-        raise unusable(path, "it has no header, a first line that names the columns")
+        raise unusable_error(path, "it has no header, a first line that names the columns")
     if all(number(name) is not None for name in names):
-        raise unusable(path, "its first line holds numbers: put a line above it that names the columns")
-    return SEPARATORS[found.index(names)], names
+        raise unusable_error(path, "its first line holds numbers: put a line above it that names the columns")
+    return _SEPARATORS[found.index(names)], names
 
 
 def _first(file: Any, separator: str, strict: bool) -> list[str]:
-    """Return the first row, as this separator cuts it; if strict, empty where that leaves stray quotes."""
+    """Return the first row, split at this separator; if strict, an empty row if that leaves stray quotes."""
     file.seek(0)
     try:
         rows = filter(_has_text, csv.reader(file, delimiter=separator, skipinitialspace=True, strict=strict))
@@ -134,7 +134,7 @@ def _read(path: Path, roles: Roles) -> Dataset:
         next(rows)
         for cells in rows:
             if len(cells) != len(names):
-                raise unusable(
+                raise unusable_error(
                     path, f"line {reader.line_num} has {len(cells)} values, and the header names {len(names)}"
                 )
             for key, name in named.items():
@@ -142,7 +142,7 @@ def _read(path: Path, roles: Roles) -> Dataset:
             values.extend(_numbers(cells, places, names, len(lines), wrong, separator == ";"))
             lines.append(reader.line_num)
     if not lines:
-        raise unusable(path, "it has a header and no rows")
+        raise unusable_error(path, "it has a header and no rows")
     x = np.array(values).reshape(len(lines), len(places))
 
     def place(row: int) -> str:
@@ -164,15 +164,16 @@ def _numbers(
     wrong: dict[str, tuple[str, int]],
     commas: bool,
 ) -> list[float]:
-    """Return the features of a row; what is not a number becomes NaN, and the first of a column is kept.
+    """Return the features of a row; a value that is not a number becomes NaN.
 
-    `commas` says whether a comma may be the decimal point.
+    `wrong` collects the first such value of each column. `commas` says whether a comma may be the decimal
+    point.
     """
     try:
         return [float(cells[place]) for place in places]
     except ValueError:
-        taken = [cells[place].replace(",", ".") if commas else cells[place] for place in places]
-        found = [number(cell) for cell in taken]
+        texts = [cells[place].replace(",", ".") if commas else cells[place] for place in places]
+        found = [number(text) for text in texts]
         for place, value in zip(places, found, strict=True):
             if value is None:
                 wrong.setdefault(names[place], (cells[place], row))
@@ -180,13 +181,13 @@ def _numbers(
 
 
 def _typed(what: str, name: str, texts: list[str], place: Place) -> np.ndarray:
-    """Return a column of labels, owners or flags; refuse one with gaps.
+    """Return a column of labels, owners or flags; raise an `InputError` if values are missing.
 
-    Whole numbers become numbers, so that 10 comes after 9; so do fractions, which are refused as labels.
-    Whatever else there is stays text, such as 007.
+    Whole numbers become numbers, so that 10 comes after 9. So do fractions, which are rejected as labels
+    later. Other values, such as 007, stay text.
     """
     column = np.array(texts)
-    gaps = missing(column)
+    gaps = missing_places(column)
     if len(gaps):
         raise gaps_error(what, f"column {name!r}", gaps, len(column), place(int(gaps[0])))
     distinct = set(texts)

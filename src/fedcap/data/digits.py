@@ -1,9 +1,9 @@
-"""Handwritten digits that come with scikit-learn: the default data set, which needs no network and no file.
+"""Handwritten digits of scikit-learn: the default data set, which needs no network and no file.
 
 1,797 grey images of 8×8 (Alpaydin, Kaynak, 1998), scaled to [−1, 1]. By default there are four groups of
-clients, whose classes overlap (0–4, 5–9, even, odd), and a client has 42 training samples. That is too few
-to learn from alone and enough to learn from together, and a model of a client's own five classes does
-better on them than a model of all ten. With two classes per client, each could learn as well alone.
+clients with overlapping classes (0–4, 5–9, even, odd), and a client has 42 training samples. That is too few
+to learn from alone and enough to learn from together, and a model for a client's own five classes is better
+on them than a model for all ten. With two classes per client, clients would learn as well alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EMNIST ByClass (Cohen et al., 2017): 814,255 handwritten characters of 28×28 in 62 classes.
 
-Read from the official idx files, gzipped or not, which store every image transposed. Digits, capital and
-small letters are the three groups of FedCAP's partition.
+The official idx files, gzipped or not, store every image transposed. Digits, capital letters and small
+letters are the three groups of FedCAP's partition.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import torch
 from fedcap.data.base import Amount, Count, Dataset, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, fetch_archive
-from fedcap.data.files import corrupted, find, missing, refuse_web_page
+from fedcap.data.files import corrupted_error, find, missing_error, refuse_web_page
 from fedcap.errors import InputError
 from fedcap.state import Samples
 
 CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
-PARTS = ("train", "test")
-FOLDERS = ("emnist", "EMNIST", "gzip", "emnist/gzip", "")
+_PARTS = ("train", "test")
+_FOLDERS = ("emnist", "EMNIST", "gzip", "emnist/gzip", "")
 ARCHIVE = Download(
     "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip", "md5:58c8d27c78d21e728a6bc7b3cc06412e"
 )
@@ -59,13 +59,13 @@ class Emnist(Source):
     samples: Amount = 300
 
     def files(self) -> list[Path]:
-        """Return the image file and the label file of each part that is here with both."""
-        pairs = [[_present(name) for name in _names(part)] for part in PARTS]
+        """Return the image file and the label file of each part that has both files."""
+        pairs = [[_present(name) for name in _names(part)] for part in _PARTS]
         return [path for pair in pairs if all(pair) for path in pair if path is not None]
 
     def absent(self) -> InputError:
         """Return the error for missing files."""
-        return missing("emnist", f"{_names('train')[0]}.gz and the three files like it")
+        return missing_error("emnist", f"{_names('train')[0]}.gz and the three files like it")
 
     def load(self) -> Dataset:
         """Return all characters, upright, as 1×28×28 bytes."""
@@ -73,13 +73,13 @@ class Emnist(Source):
         return cached("emnist", {"files": hashes(files)}, lambda: _decode(files))
 
     def install(self, folder: Path, progress: Progress) -> None:
-        """Fetch the official archive and keep the four files of ByClass."""
-        wanted = [f"{name}.gz" for part in PARTS for name in _names(part)]
+        """Fetch the official archive and unpack the four files of ByClass."""
+        wanted = [f"{name}.gz" for part in _PARTS for name in _names(part)]
         fetch_archive("emnist", ARCHIVE, folder / "emnist", wanted, progress)
 
 
 def _present(name: str) -> Path | None:
-    found = find([name], FOLDERS) or find([f"{name}.gz"], FOLDERS)
+    found = find([name], _FOLDERS) or find([f"{name}.gz"], _FOLDERS)
     return found[0] if found else None
 
 
@@ -89,13 +89,13 @@ def _decode(files: list[Path]) -> Dataset:
         x.append(_read_idx(images, 3).transpose(0, 2, 1))
         y.append(_read_idx(labels, 1))
         if len(x[-1]) != len(y[-1]):
-            raise corrupted(labels, f"it has {len(y[-1])} labels for {len(x[-1])} images", "emnist")
+            raise corrupted_error(labels, f"it has {len(y[-1])} labels for {len(x[-1])} images", "emnist")
         if x[-1].shape[1:] != (28, 28):
-            raise corrupted(images, "its images are not 28×28", "emnist")
+            raise corrupted_error(images, "its images are not 28×28", "emnist")
         if y[-1].max(initial=0) >= len(CLASSES):
-            raise corrupted(labels, f"it has labels over {len(CLASSES) - 1}", "emnist")
+            raise corrupted_error(labels, f"it has labels over {len(CLASSES) - 1}", "emnist")
     notes: tuple[str, ...] = ()
-    if len(files) < 2 * len(PARTS):
+    if len(files) < 2 * len(_PARTS):
         notes = (
             f"emnist: one of 2 parts found in {files[0].parent}: using its {sum(map(len, y)):,} characters",
         )
@@ -113,12 +113,14 @@ def _read_idx(path: Path, dimensions: int) -> np.ndarray:
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            raise corrupted(path, f"it cannot be unzipped ({error})", "emnist") from None
+            raise corrupted_error(path, f"it cannot be unzipped ({error})", "emnist") from None
     header = np.frombuffer(content[: 4 * (1 + dimensions)], ">u4")
     if len(header) != 1 + dimensions or header[0] != 0x0800 + dimensions:
-        raise corrupted(path, f"it is not an idx file of bytes in {dimensions} dimensions", "emnist")
+        raise corrupted_error(path, f"it is not an idx file of bytes in {dimensions} dimensions", "emnist")
     shape = tuple(int(length) for length in header[1:])
     values = np.frombuffer(content, np.uint8, offset=4 * (1 + dimensions))
     if len(values) != np.prod(shape):
-        raise corrupted(path, f"it has {len(values)} values, and its header says {np.prod(shape)}", "emnist")
+        raise corrupted_error(
+            path, f"it has {len(values)} values, and its header says {np.prod(shape)}", "emnist"
+        )
     return values.reshape(shape)

@@ -1,7 +1,7 @@
-"""Downloads: an archive from the official source, with checksum, and the wanted files out of it.
+"""Downloads of archives from an official source, with checksum, and the files to unpack from them.
 
-pooch downloads; an interrupted download is resumed where it stopped. Each file is written under a temporary
-name, checked and then renamed, so that no file is ever incomplete.
+pooch downloads; an interrupted download continues where it stopped. Each file is written under a temporary
+name, checked and then renamed, so no file is ever incomplete.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from fedcap.errors import InputError
 from fedcap.files import aside
 
 ATTEMPTS = 3
-TIMEOUT = (10, 60)
+_TIMEOUT = (10, 60)
 """Seconds to wait for a connection, and for the next bytes."""
-CHUNK = 1 << 18
+_CHUNK = 1 << 18
 Check = Callable[[str, Path], None]
-"""Called with a file's name and its temporary path, before it is renamed; raises an error to refuse it."""
+"""A check of a file, given its name and temporary path before it is renamed; it raises an error."""
 
 
 @dataclass(frozen=True)
 class Download:
-    """Where an official archive is, and its published checksum, if there is one."""
+    """The address of an official archive, and its published checksum, if there is one."""
 
     url: str
     checksum: str | None = None
@@ -44,7 +44,7 @@ class Download:
 
 
 class Unreachable(Exception):
-    """Something that could not be fetched; the message says why."""
+    """A download or an archive failed; the message says why."""
 
 
 def fetch_archive(
@@ -55,7 +55,7 @@ def fetch_archive(
     progress: Progress,
     check: Check | None = None,
 ) -> None:
-    """Put the wanted files of an archive into a folder, unless they are all there."""
+    """Unpack the wanted files of an archive into a folder, unless it has all of them."""
     if all((folder / file).is_file() for file in wanted):
         return
     try:
@@ -66,7 +66,7 @@ def fetch_archive(
 
 
 def by_hand(name: str, why: str, download: Download, wanted: Sequence[str], folder: Path) -> InputError:
-    """Return the error for a data set that cannot be fetched: why, and how to fetch it by hand."""
+    """Return the error for a data set that cannot be fetched, with the steps to fetch it by hand."""
     return InputError(
         f"cannot fetch {name}: {why}; fetch {download.url} by hand and put {' and '.join(wanted)}"
         f" from it into {folder}"
@@ -75,7 +75,7 @@ def by_hand(name: str, why: str, download: Download, wanted: Sequence[str], fold
 
 @contextmanager
 def archive(download: Download, folder: Path, progress: Progress) -> Iterator[Path]:
-    """Download an archive into a folder for as long as the block runs, and then remove it."""
+    """Download an archive into a folder, and remove it after the block."""
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
@@ -89,11 +89,11 @@ def archive(download: Download, folder: Path, progress: Progress) -> Iterator[Pa
             path=folder,
             downloader=_Resuming(part, progress),
         )
-    except OSError as error:  # what requests raises is an OSError too
-        kept = f" ({part.stat().st_size:,} bytes are kept: try again to go on)" if part.exists() else ""
+    except OSError as error:  # the errors of requests are OSErrors too
+        kept = f" ({part.stat().st_size:,} bytes are kept: try again to continue)" if part.exists() else ""
         raise Unreachable(f"{download.url} cannot be reached: {reason(error)}{kept}") from None
     except ValueError:
-        raise Unreachable(f"{download.name} came with a checksum that is not the official one") from None
+        raise Unreachable(f"{download.name} has another checksum than the official one") from None
     try:
         yield Path(path)
     finally:
@@ -101,7 +101,7 @@ def archive(download: Download, folder: Path, progress: Progress) -> Iterator[Pa
 
 
 class _Resuming:
-    """A downloader for pooch that keeps an interrupted download, and then asks only for the rest of it."""
+    """A downloader for pooch that keeps an interrupted download and later requests only the rest."""
 
     def __init__(self, part: Path, progress: Progress) -> None:
         self._part = part
@@ -126,8 +126,8 @@ class _Resuming:
 
         have = self._size()
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
-        with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-            if response.status_code == 416:  # all of it is here already
+        with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+            if response.status_code == 416:  # the download is complete
                 return
             response.raise_for_status()
             if response.status_code != 206:
@@ -136,18 +136,18 @@ class _Resuming:
             total = have + length if length else 0
             with open(self._part, "ab" if have else "wb") as file:
                 try:
-                    for chunk in response.raw.stream(CHUNK, decode_content=False):
+                    for chunk in response.raw.stream(_CHUNK, decode_content=False):
                         file.write(chunk)
                         have += len(chunk)
                         self._progress(url.rpartition("/")[2], have, total)
-                except Exception as error:  # urllib3 has its own kinds of errors
+                except Exception as error:  # urllib3 raises errors of other classes
                     raise ConnectionError(f"the connection broke: {reason(error)}") from None
         if have < total:
             raise ConnectionError(f"the connection broke after {have:,} of {total:,} bytes")
 
 
 def unpack(packed: Path, folder: Path, wanted: Sequence[str], check: Check | None = None) -> None:
-    """Copy the wanted files, from whatever folder of the archive, into a folder."""
+    """Copy the wanted files, from any folder of the archive, into a folder."""
     try:
         with members(packed) as inside:
             for name in wanted:
@@ -164,7 +164,7 @@ def unpack(packed: Path, folder: Path, wanted: Sequence[str], check: Check | Non
 
 @contextmanager
 def members(packed: Path) -> Iterator[dict[str, Callable[[], IO[bytes]]]]:
-    """Give, for each file of an archive, a function that opens it; keys are file names without folders."""
+    """Yield a function for each file of an archive that opens it, by file name without folders."""
     if zipfile.is_zipfile(packed):
         with zipfile.ZipFile(packed) as zipped:
             yield {Path(name).name: lambda name=name: zipped.open(name) for name in zipped.namelist()}  # type: ignore[misc]
@@ -178,14 +178,14 @@ def members(packed: Path) -> Iterator[dict[str, Callable[[], IO[bytes]]]]:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder, and check that files can be written to it."""
+    """Create a folder, and check that files can be written to it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InputError(
-            f"cannot write to {folder}: {error.strerror}; set FEDCAP_DATA to a folder of your own",
+            f"cannot write to {folder}: {error.strerror}; set FEDCAP_DATA to another folder",
             code="cannot-write",
             field=str(folder),
         ) from None

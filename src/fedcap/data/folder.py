@@ -1,7 +1,7 @@
-"""The user's own images from a folder: class/image.png, or client/class/image.png, or train/class/image.png.
+"""The user's own images from a folder: class/image.png, client/class/image.png, or train/class/image.png.
 
-If the folders at the top are called train and test, they are the data's own split and not clients. All images
-must have the same size. If any of them has colour, all are read in colour.
+If the top folders are called train and test, they are the data's own split and not clients. All images must
+have the same size. If any image has colour, all are read in colour.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry, text_digest
 from fedcap.data.cache import cached
-from fedcap.data.files import content_hash, file_stamp, unusable
+from fedcap.data.files import content_hash, file_stamp, unusable_error
 from fedcap.data.own import Own, from_arrays
 from fedcap.errors import InputError
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
-SPLIT = {
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
+_SPLIT = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-"""What the folders of a split are called, in any case."""
-FORMS = "class/image.png, client/class/image.png, or train/class/image.png and test/class/image.png"
+"""The names of the folders of a split, in any case."""
+_FORMS = "class/image.png, client/class/image.png, or train/class/image.png and test/class/image.png"
 
 
 @registry.register("folder")
@@ -38,7 +38,7 @@ class Folder(Own):
     """The folder."""
 
     def has_owners(self) -> bool:
-        """Whether the images are by client."""
+        """Return whether the images are in folders by client."""
         return _layout(Path(self.path), self.files()).by_client
 
     @property
@@ -47,7 +47,7 @@ class Folder(Own):
         return Path(self.path).name
 
     def files(self) -> list[Path]:
-        """Return all images, sorted; raise an error if there are none, or none in folders by class."""
+        """Return all images, sorted; raise an `InputError` if there are none in folders by class."""
         folder = Path(self.path)
         if not self.path or not folder.is_dir():
             raise InputError(
@@ -58,7 +58,7 @@ class Folder(Own):
         found = sorted(
             path
             for path in folder.rglob("*")
-            if path.suffix.lower() in SUFFIXES
+            if path.suffix.lower() in _SUFFIXES
             and not any(part.startswith(".") for part in path.relative_to(folder).parts)
         )
         _layout(folder, found)
@@ -68,12 +68,12 @@ class Folder(Own):
         """Return all images as C×H×W bytes."""
         folder, files = Path(self.path), self.files()
         stamps = {str(path.relative_to(folder)): file_stamp(path) for path in files}
-        # A split was once kept as two clients: an entry of a split has a name of its own.
+        # Older versions cached a split as two clients, so the entry of a split has another name.
         form = "split" if _layout(folder, files).tests else "folder"
         return cached(form, {"path": self.path, "files": stamps}, lambda: _decode(folder, files))
 
     def fingerprint(self) -> str:
-        """Return a hash of all images and of their paths inside the folder, which name class and client."""
+        """Return a hash of all images and of their paths in the folder, which name class and client."""
         folder = Path(self.path)
         return text_digest(
             f"{content_hash(path)} {path.relative_to(folder).as_posix()}" for path in self.files()
@@ -82,27 +82,27 @@ class Folder(Own):
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the folders at the top are: clients, or parts of a split, or (as classes) neither."""
+    """The meaning of the top folders: clients, parts of a split, or classes."""
 
     by_client: bool
     tests: frozenset[str] = frozenset()
-    """The folders whose images are for testing only; empty if the data does not come split."""
+    """The folders whose images are for testing only; empty if the data has no split of its own."""
     notes: tuple[str, ...] = ()
 
 
 def _layout(folder: Path, files: Sequence[Path]) -> _Layout:
-    """Return what the folders of these images are; refuse folders of any other form."""
+    """Return the meaning of the folders of these images; raise an `InputError` for other forms."""
     places = [path.relative_to(folder).parts for path in files]
     depths = Counter(map(len, places))
     if not files:
-        raise InputError(f"{folder} must hold images by class, as {FORMS}; it has no images")
+        raise InputError(f"{folder} must hold images by class, as {_FORMS}; it has no images")
     if len(depths) > 1 or not depths.keys() <= {2, 3}:
         usual = max(depths.keys() & {2, 3}, key=depths.__getitem__, default=0)
         odd = next(path for path, parts in zip(files, places, strict=True) if len(parts) != usual)
         raise InputError(
-            f"{folder} must hold images by class, as {FORMS}; its images are elsewhere, such as {odd}"
+            f"{folder} must hold images by class, as {_FORMS}; its images are elsewhere, such as {odd}"
         )
-    parts = {top: SPLIT.get(top.lower()) for top in sorted({place[0] for place in places})}
+    parts = {top: _SPLIT.get(top.lower()) for top in sorted({place[0] for place in places})}
     is_split = len(parts) > 1 and len({*parts.values(), None}) == len(parts) + 1 and "train" in parts.values()
     if not is_split:
         return _Layout(by_client=depths.keys() == {3})
@@ -141,7 +141,7 @@ def _decode(folder: Path, files: Sequence[Path]) -> Dataset:
 
 
 def _read(path: Path) -> np.ndarray:
-    """Return an image as H×W bytes if it is grey, else as H×W×3."""
+    """Return an image as bytes: H×W if it is grey, else H×W×3."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -149,4 +149,4 @@ def _read(path: Path) -> np.ndarray:
             grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
             return np.asarray(image.convert("L" if grey else "RGB"))
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
-        raise unusable(path, f"it is not a whole image ({error})") from None
+        raise unusable_error(path, f"it is not a whole image ({error})") from None

@@ -1,9 +1,9 @@
-"""8,608 handwritten characters in EMNIST's 62 classes and set-up, for use where EMNIST cannot be had.
+"""8,608 handwritten characters in EMNIST's 62 classes and experiments, for use where EMNIST is not available.
 
 It has other writers, cleaner strokes and fewer samples, so its results are reported under its own name. All
-samples are dealt out to the paper's three groups: a client has about 86, in the group of digits about 40, in
-the other two about 110. A client takes few steps per round, so the learning rate is 0.05: at EMNIST's 0.01,
-FedCAP under IPM reaches 9 % accuracy in 40 rounds, and no update comes near the length `t_norm`.
+samples are partitioned among the paper's three groups: a client has about 86, in the group of digits about
+40, in the other two about 110. A client takes few steps per round, so the learning rate is 0.05: at EMNIST's
+0.01, FedCAP under IPM reaches 9 % accuracy in 40 rounds, and no update is as long as `t_norm`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, ClassVar
 from fedcap.data.base import Amount, Dataset, Progress, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.emnist import CLASSES, Emnist
-from fedcap.data.files import find, install_folder, missing, unusable
+from fedcap.data.files import find, install_folder, missing_error, unusable_error
 from fedcap.data.npz import read_npz
 from fedcap.errors import InputError
 
-FILE = "handwritten62.npz"
+_FILE = "handwritten62.npz"
 
 
 @registry.register("handwritten62")
 @dataclass(frozen=True)
 class Handwritten62(Emnist):
-    """8,608 handwritten characters in the set-up of EMNIST, from handwritten62.npz."""
+    """8,608 handwritten characters with the settings of EMNIST, from handwritten62.npz."""
 
     defaults: ClassVar[Mapping[str, Any]] = {
         **Emnist.defaults,
@@ -37,11 +37,11 @@ class Handwritten62(Emnist):
 
     def files(self) -> list[Path]:
         """Return the one file."""
-        return find([FILE], ("",))
+        return find([_FILE], ("",))
 
     def absent(self) -> InputError:
         """Return the error for the missing file."""
-        return missing("handwritten62", FILE, fetch=False)
+        return missing_error("handwritten62", _FILE, fetch=False)
 
     def load(self) -> Dataset:
         """Return all characters as 1×28×28 bytes."""
@@ -49,12 +49,12 @@ class Handwritten62(Emnist):
         return cached("handwritten62", {"files": hashes(files)}, lambda: _decode(files[0]))
 
     def install(self, folder: Path, progress: Progress) -> None:
-        """Raise an error: there is nowhere to fetch it from."""
-        raise InputError(f"handwritten62 has no official source: put {FILE} into {install_folder()}")
+        """Raise an `InputError`: there is no official source."""
+        raise InputError(f"handwritten62 has no official source: put {_FILE} into {install_folder()}")
 
 
 def _decode(path: Path) -> Dataset:
     dataset = read_npz(path)
     if tuple(dataset.samples.x.shape[1:]) != (1, 28, 28) or dataset.classes != len(CLASSES):
-        raise unusable(path, "it does not hold characters of 28×28 in 62 classes")
+        raise unusable_error(path, "it does not hold characters of 28×28 in 62 classes")
     return Dataset(dataset.samples, CLASSES)

@@ -1,7 +1,7 @@
-"""Labels, owners and test flags as numbers, whatever they come as.
+"""Labels, owners and test flags as numbers, from tensors, arrays, lists or columns of a data frame.
 
-They may be tensors, NumPy arrays, lists, or columns of a data frame; numbers, text, or objects of either. A
-missing one (None, NaN, no text) is an error that says where.
+The values are numbers, text, or Python objects of either. A missing value (None, NaN, empty text) is an error
+that names its place.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch import Tensor
 
 from fedcap.errors import InputError
 
-BLANK = ("", "nan", "NaN")
-"""Texts that stand for a missing label or owner; "NA" or "None" may be a name."""
-FLAGS = {"0": False, "1": True, "false": False, "true": True, "train": False, "test": True}
-"""What a test flag may be, in any case."""
+_BLANK = ("", "nan", "NaN")
+"""Texts that stand for a missing label or owner. "NA" and "None" may be names."""
+_FLAGS = {"0": False, "1": True, "false": False, "true": True, "train": False, "test": True}
+"""The forms of a test flag, in any case."""
 
 
 def one_each(what: str, name: str, values: Any, length: int) -> np.ndarray:
-    """Return a value per sample as an array of n entries; n×1 is taken as n."""
+    """Return one value per sample as an array, n; the shape n×1 is accepted."""
     try:
         if isinstance(values, list | tuple):
             array = _from_list(values)
@@ -44,7 +44,7 @@ def one_each(what: str, name: str, values: Any, length: int) -> np.ndarray:
 
 
 def _from_list(values: Sequence[Any]) -> np.ndarray:
-    """Return a list as an array of the same objects: NumPy would turn a None or NaN beside text into text."""
+    """Return a list as an array of the same objects. NumPy would turn None or NaN next to text into text."""
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
         return np.asarray(values)
     array = np.empty(len(values), dtype=object)
@@ -53,10 +53,10 @@ def _from_list(values: Sequence[Any]) -> np.ndarray:
 
 
 def numbered(what: str, name: str, values: np.ndarray) -> tuple[tuple[str, ...], Tensor]:
-    """Return the distinct values as text, sorted, and for each entry its place among them."""
+    """Return the distinct values as text, sorted, and the index of each entry among them."""
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
-    gaps = missing(values)
+    gaps = missing_places(values)
     if len(gaps):
         raise gaps_error(what, name, gaps, len(values), f"sample {gaps[0]} (counted from 0)")
     distinct, places = np.unique(_plain(what, name, values), return_inverse=True)
@@ -68,26 +68,26 @@ def flags(what: str, name: str, values: np.ndarray) -> Tensor:
     if values.dtype.kind in "biuf" and np.isin(values, (0, 1)).all():
         return torch.from_numpy(values.astype(bool))
     words = [_word(value) for value in values.tolist()]
-    if not all(word in FLAGS for word in words):
-        wrong = next(word for word in words if word not in FLAGS)
+    wrong = next((word for word in words if word not in _FLAGS), None)
+    if wrong is not None:
         raise InputError(
             f"{what}: {name} must be true or false for each sample, and one is {wrong!r}",
             code="bad-value",
             field=name,
         )
-    return torch.tensor([FLAGS[word] for word in words])
+    return torch.tensor([_FLAGS[word] for word in words])
 
 
 def _word(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip().lower()
 
 
-def missing(values: np.ndarray) -> np.ndarray:
-    """Return the places of missing labels or owners: None, NaN, pandas' NA, or no text."""
+def missing_places(values: np.ndarray) -> np.ndarray:
+    """Return the indices of missing labels or owners: None, NaN, pandas' NA, or empty text."""
     if values.dtype.kind == "f":
         return np.flatnonzero(np.isnan(values))
     if values.dtype.kind == "U":
-        return np.flatnonzero(np.isin(np.char.strip(values), BLANK))
+        return np.flatnonzero(np.isin(np.char.strip(values), _BLANK))
     if values.dtype.kind == "O":
         return np.flatnonzero([_is_missing(value) for value in values.tolist()])
     return np.empty(0, dtype=int)
@@ -95,7 +95,7 @@ def missing(values: np.ndarray) -> np.ndarray:
 
 def _is_missing(value: Any) -> bool:
     if value is None or isinstance(value, str):
-        return value is None or value.strip() in BLANK
+        return value is None or value.strip() in _BLANK
     try:
         return bool(value != value)
     except (TypeError, ValueError):  # pandas' NA, compared with itself, is neither true nor false
@@ -103,7 +103,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def gaps_error(what: str, name: str, gaps: np.ndarray, samples: int, first: str) -> InputError:
-    """Return the error for missing labels or owners; `first` says where the first one is."""
+    """Return the error for missing labels or owners; `first` is the place of the first one."""
     return InputError(
         f"{what}: {name} has no value for {len(gaps)} of {samples} samples, first in {first}:"
         " fill it in, or leave such samples out"
@@ -111,7 +111,7 @@ def gaps_error(what: str, name: str, gaps: np.ndarray, samples: int, first: str)
 
 
 def _plain(what: str, name: str, values: np.ndarray) -> np.ndarray:
-    """Return labels or owners as whole numbers or as text; refuse anything else."""
+    """Return labels or owners as whole numbers or as text; raise an `InputError` for other values."""
     if values.dtype.kind == "O":
         values = _from_objects(what, name, values.tolist())
     if values.dtype.kind == "f":

@@ -1,6 +1,6 @@
 """The user's own arrays from a NumPy file: inputs `x` and labels `y`.
 
-Optional are `client` (the owner of each sample) and `test` (whether each is for testing only).
+Optional arrays are `client` (the owner of each sample) and `test` (whether each sample is for testing only).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry
 from fedcap.data.cache import cached, hashes
-from fedcap.data.files import refuse_web_page, unusable
+from fedcap.data.files import refuse_web_page, unusable_error
 from fedcap.data.own import Own, from_arrays
 from fedcap.errors import InputError
 
@@ -28,7 +28,7 @@ class Npz(Own):
     """The file."""
 
     def has_owners(self) -> bool:
-        """Whether the file has a column of clients."""
+        """Return whether the file has an array of owners."""
         return "client" in _names(Path(self.path))
 
     @property
@@ -37,7 +37,7 @@ class Npz(Own):
         return Path(self.path).stem
 
     def files(self) -> list[Path]:
-        """Return the one file; raise an error if it cannot be read."""
+        """Return the file; raise an `InputError` if it cannot be read."""
         _names(Path(self.path))
         return [Path(self.path)]
 
@@ -56,13 +56,13 @@ def _names(path: Path) -> list[str]:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
     except zipfile.BadZipFile as error:
-        raise unusable(path, f"it is not a whole .npz file ({error})") from None
+        raise unusable_error(path, f"it is not a whole .npz file ({error})") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
 def read_npz(path: Path) -> Dataset:
-    """Return the data set in a file of arrays; nothing in the file is unpickled."""
+    """Return the data set of a file of arrays. Nothing in the file is unpickled."""
     names = _names(path)
     for name in ("x", "y"):
         if name not in names:
@@ -72,5 +72,5 @@ def read_npz(path: Path) -> Dataset:
             arrays = {name: file[name] for name in ("x", "y", "client", "test") if name in names}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         objects = ": save labels and clients as numbers or text, such as y.astype(str)"
-        raise unusable(path, f"{error}{objects * ('pickle' in str(error))}") from None
+        raise unusable_error(path, f"{error}{objects * ('pickle' in str(error))}") from None
     return from_arrays(str(path), **arrays)

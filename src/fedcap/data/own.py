@@ -1,8 +1,9 @@
-"""The user's own data: what a file, a folder or a Python object must hold, and the set-up it runs in.
+"""The user's own data: the base class of its sources, and the forms of files, folders and objects.
 
-Inputs are floats, used as they are, or bytes: images, n×H×W or n×H×W×C or n×C×H×W, scaled to [−1, 1].
-Labels are numbers or text, and so are owners. Of a table, columns are features. With `like`, the data runs in
-the set-up of another data set: its partition and groups, its number of clients, its training and its network.
+Inputs are floats, which are used unchanged, or bytes: images, n×H×W or n×H×W×C or n×C×H×W, which are scaled
+to [−1, 1]. Labels and owners are numbers or text. The columns of a table are features. With `like`, the data
+is used with the settings of another data set: its partition and groups, number of clients, training and
+network.
 """
 
 from __future__ import annotations
@@ -23,44 +24,44 @@ from fedcap.data.tables import is_frame, matrix
 from fedcap.errors import InputError
 from fedcap.state import Samples
 
-CHANNELS = (1, 3, 4)
-READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}
-"""Which source reads a file, by its suffix in small letters."""
-NEEDED = "give a .csv file, an .npz file with x and y, or a folder of images by class"
+_CHANNELS = (1, 3, 4)
+_READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}
+"""The source that reads a file, by its suffix in small letters."""
+_NEEDED = "give a .csv file, an .npz file with x and y, or a folder of images by class"
 
 
 @dataclass(frozen=True)
 class Own(Source):
-    """The user's own data: a client per owner if the data says whose each sample is, else an iid split."""
+    """The user's own data: one client per owner if the data names owners, else an iid partition."""
 
     model: ClassVar[str] = "mlp"
 
     partition: str | dict[str, Any] | None = None  # type: ignore[assignment]
     clients: Count = None
     like: str | None = None
-    """The data set in whose set-up this one runs."""
+    """The data set whose settings are used."""
     standardise: bool = False
-    """Give each feature, or each channel, mean 0 and deviation 1 over each client's training part."""
+    """Give each feature, or each channel, mean 0 and deviation 1 over each client's training samples."""
 
     def __post_init__(self) -> None:
         if self.partition is None:
             object.__setattr__(self, "partition", "natural" if self.has_owners() else "iid")
 
     def prepare(self, federated: FederatedData) -> FederatedData:
-        """Standardise each client's inputs, if asked to."""
+        """Standardise each client's inputs, if `standardise` is set."""
         return federated.standardised() if self.standardise else federated
 
     @abstractmethod
     def has_owners(self) -> bool:
-        """Whether the data says whose each sample is."""
+        """Return whether the data names the owner of each sample."""
 
     @classmethod
     def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the set-up of the data set named by `like`, if one is."""
+        """Return the settings of the data set named by `like`, if given."""
         if not options.get("like"):
             return super().suggest(options)
         other: Any = registry.get(options["like"])
-        partition = other.usual_partition()
+        partition = other.default_partition()
         if partition == "groups":
             partition = {"name": "groups", **other.groups}
         own = {"partition": partition, "clients": other.clients, "train_share": other.train_share}
@@ -70,9 +71,9 @@ class Own(Source):
 def table(value: Any) -> Any:
     """Return the user's own data as a table of the source that reads it, and its options.
 
-    A path, or a table with a path for its name, becomes a table of the source `npz`, `csv` or `folder`.
-    Arrays, data frames and `torch.utils.data.Dataset`s become a table of the source `arrays`. Anything else
-    is returned as it is.
+    A path, or a table with a path as its name, becomes a table of the source `npz`, `csv` or `folder`.
+    Arrays, data frames and `torch.utils.data.Dataset`s become a table of the source `arrays`. Other values
+    are returned unchanged.
     """
     if isinstance(value, str | Path):
         return _path_table(str(value))
@@ -80,7 +81,7 @@ def table(value: Any) -> Any:
         if "name" not in value and ("data" in value or "x" in value):
             return {"name": "arrays", **value}
         reader = value.get("name", "folder")
-        if "path" in value and reader in ("folder", *READERS.values()):
+        if "path" in value and reader in ("folder", *_READERS.values()):
             return {**value, **_path_table(str(value["path"]), reader)}
         if isinstance(value.get("name"), str):
             return {**value, **_path_table(value["name"])}
@@ -91,21 +92,21 @@ def table(value: Any) -> Any:
 
 
 def _path_table(name: str, reader: str | None = None) -> dict[str, str]:
-    """Return a table of the source that reads a path; what is not a path is taken as a source's name.
+    """Return a table of the source that reads a path; text that is not a path is the name of a source.
 
-    With `reader`, the name of a source, it is a path; `csv` reads files of any suffix.
+    With `reader`, the name of a source, the text is a path; `csv` reads files with any suffix.
     """
     path = Path(name).expanduser()
-    known = READERS.get(path.suffix.lower())
-    looks = known or reader or "/" in name or name.startswith((".", "~"))
-    if not reader and (name in registry.names() or not (looks or path.exists())):
+    known = _READERS.get(path.suffix.lower())
+    looks_like_path = known or reader or "/" in name or name.startswith((".", "~"))
+    if not reader and (name in registry.names() or not (looks_like_path or path.exists())):
         return {"name": name}
     if path.is_dir():
         return {"name": "folder", "path": str(path.resolve())}
     if known or (path.exists() and reader == "csv"):
         return {"name": known or "csv", "path": str(path.resolve())}
     raise InputError(
-        f"{name} {'is not a data set' if path.exists() else 'is not there'}: {NEEDED}",
+        f"{name} {'is not a data set' if path.exists() else 'does not exist'}: {_NEEDED}",
         code="missing-path",
         field=name,
     )
@@ -114,7 +115,7 @@ def _path_table(name: str, reader: str | None = None) -> dict[str, str]:
 def from_arrays(
     what: str, x: Any, y: Any, client: Any = None, test: Any = None, notes: tuple[str, ...] = ()
 ) -> Dataset:
-    """Return arrays as a data set; `what` is the name of their origin, for error messages."""
+    """Return arrays as a data set; `what` names their origin in error messages."""
     inputs = as_array(what, x)
     if not inputs.size:
         raise InputError(
@@ -145,7 +146,7 @@ def as_array(what: str, x: Any) -> np.ndarray:
 
 
 def as_inputs(what: str, x: np.ndarray) -> Tensor:
-    """Return inputs as float32, or bytes as they are with the channels before height and width."""
+    """Return inputs as float32; bytes stay bytes, with the channels before height and width."""
     if x.ndim < 2:
         raise InputError(
             f"{what}: x must be an array of inputs; its shape is {list(x.shape)}",
@@ -155,7 +156,7 @@ def as_inputs(what: str, x: np.ndarray) -> Tensor:
     if x.dtype == np.uint8:
         if x.ndim == 3:
             x = x[:, None]
-        elif x.ndim == 4 and x.shape[-1] in CHANNELS and x.shape[1] not in CHANNELS:
+        elif x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
             x = np.moveaxis(x, -1, 1)
         return torch.from_numpy(np.ascontiguousarray(x))
     if x.dtype.kind not in "fiub":

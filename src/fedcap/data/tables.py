@@ -1,11 +1,8 @@
-"""Tables, from a CSV file or a data frame: which column is what, and what is wrong with its cells.
+"""Tables from a CSV file or a data frame: the roles of the columns, and the errors about their values.
 
-One column holds the labels; one may name the client that each row belongs to, and one may say which rows are
-for testing only. All others are features, and must hold numbers.
-
-Data frames, such as those of pandas: each row is a sample, and each column a feature or a role.
-
-fedcap does not need pandas: whatever has named columns and gives each as an array is taken.
+One column has the labels; one may name the client of each row, and one may have test flags. All others are
+features and must be numbers. A data frame, such as one of pandas, is any object with named columns that
+returns each column as an array; fedcap does not need pandas.
 """
 
 from __future__ import annotations
@@ -20,18 +17,18 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator
 
-from fedcap.data.labels import gaps_error, missing
+from fedcap.data.labels import gaps_error, missing_places
 from fedcap.errors import InputError
 
-LABELS = ("label", "target", "y", "class")
-"""What a column of labels may be called, in any case, if it is not named."""
-GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
-"""What stands for a missing number, in small letters."""
-SHOWN = 8
-"""How many names an error message lists."""
+_LABELS = ("label", "target", "y", "class")
+"""The default names of the column of labels, in any case."""
+_GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
+"""Texts that stand for a missing number, in small letters."""
+_SHOWN = 8
+"""The number of names that an error message lists."""
 
 Place = Callable[[int], str]
-"""Says where a row is, given its number from 0."""
+"""A function from the number of a row, counted from 0, to its place in words."""
 
 
 def _as_text(name: Any) -> Any:
@@ -45,12 +42,12 @@ def _as_names(names: Any) -> Any:
 Column = Annotated[str | None, BeforeValidator(_as_text)]
 """The name of a column."""
 Columns = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
-"""The names of columns; a single one need not be in a list."""
+"""The names of columns; a single name need not be in a list."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The name of the column for each role; all that is left are features."""
+    """The name of the column for each role; the other columns are features."""
 
     label: str
     client: str | None
@@ -67,105 +64,102 @@ class Roles:
         test: str | None,
         ignore: Sequence[str],
     ) -> Roles:
-        """Give each role its column: the one named, or the one whose name says so.
+        """Return the column of each role: the given one, or the one with a default name.
 
-        `client` and `test` are taken from columns of those names, `label` from a column called as in
-        `LABELS` if there is only one.
+        The default names are "client", "test" and `_LABELS`; of `_LABELS` the table must have only one.
         """
-        refuse_twins(what, columns)
+        _refuse_twins(what, columns)
         named = [name for name in (label, client, test) if name is not None]
         for name in (*named, *ignore):
             if name not in columns:
                 close = difflib.get_close_matches(name, columns, n=1)
                 hint = f"did you mean {close[0]!r}? " if close else ""
                 raise InputError(
-                    f"{what} has no column {name!r}: {hint}{listed(columns)}",
+                    f"{what} has no column {name!r}: {hint}{_listed(columns)}",
                     code="unknown-name",
                     field="column",
                 )
         for name, count in Counter([*named, *dict.fromkeys(ignore)]).items():
             if count > 1:
                 raise InputError(
-                    f"{what}: column {name!r} is named for two things", code="bad-value", field=name
+                    f"{what}: column {name!r} is given for two roles", code="bad-value", field=name
                 )
         free = [name for name in columns if name not in named and name not in ignore]
         client = client or _only(free, ("client",))
         test = test or _only(free, ("test",))
-        label = label or _only(free, LABELS)
+        label = label or _only(free, _LABELS)
         if label is None:
             raise InputError(
-                f"{what}: name the column of labels as dataset.label; {listed(columns)}",
+                f"{what}: name the column of labels as dataset.label; {_listed(columns)}",
                 code="missing-label",
                 field="dataset.label",
             )
         features = tuple(name for name in free if name not in (label, client, test))
         if not features:
-            raise InputError(
-                f"{what} has no columns besides the labels: there is nothing to learn from", code="data-shape"
-            )
+            raise InputError(f"{what} has no columns of features, only the labels", code="data-shape")
         return cls(label, client, test, features)
 
 
 def _only(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """Return the one name that is among the known ones, in any case; none if there are several."""
+    """Return the only name that is among the known ones, in any case; none if there are several."""
     found = [name for name in names if name.lower() in known]
     return found[0] if len(found) == 1 else None
 
 
-def refuse_twins(what: str, columns: Sequence[str]) -> None:
-    """Refuse columns of the same name."""
+def _refuse_twins(what: str, columns: Sequence[str]) -> None:
+    """Raise an `InputError` if two columns have the same name."""
     for name, count in Counter(columns).items():
         if count > 1:
-            raise InputError(f"{what}: two columns are called {name!r}: give each a name of its own")
+            raise InputError(f"{what}: two columns are called {name!r}: rename one of them")
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return the names of a table's columns, or the first of them, for an error message."""
-    if len(names) <= SHOWN:
+def _listed(names: Sequence[str]) -> str:
+    """Return the names of a table's columns, or some of them, for an error message."""
+    if len(names) <= _SHOWN:
         return f"columns: {', '.join(names)}"
-    half = SHOWN // 2
+    half = _SHOWN // 2
     return f"{len(names)} columns: {', '.join(names[:half])}, …, {', '.join(names[-half:])}"
 
 
 def number(cell: Any) -> float | None:
-    """Return a cell as a number: NaN if it is missing, `None` if it is not a number."""
+    """Return a cell as a number: NaN if it is missing, `None` if it is other text."""
     try:
         return float(cell)
     except (ValueError, TypeError):
         text = "" if cell is None else str(cell).strip().lower()
-        return float("nan") if text in GAPS or text == "<na>" else None
+        return float("nan") if text in _GAPS or text == "<na>" else None
 
 
 def refuse_text(what: str, wrong: Mapping[str, tuple[Any, int]], place: Place) -> None:
-    """Refuse columns that do not hold numbers; `wrong` has the first such cell of each, and its row."""
+    """Raise an `InputError` for columns of text; `wrong` has the first such cell of each, and its row."""
     if not wrong:
         return
     cell, row = next(iter(wrong.values()))
     shown = text if len(text := str(cell)) <= 24 else f"{text[:23]}…"
-    names = list(wrong)[:SHOWN]
+    names = list(wrong)[:_SHOWN]
     raise InputError(
         f"{what}: column{'s' * (len(wrong) > 1)} {', '.join(map(repr, names))} must hold numbers"
         f" ({shown!r} in {place(row)}): turn text into numbers, name a column as dataset.label or"
-        f" dataset.client, or leave it out as dataset.ignore",
+        f" dataset.client, or ignore it (dataset.ignore)",
         code="text-in-table",
         field=json.dumps(names, ensure_ascii=False),
     )
 
 
 def refuse_gaps(what: str, x: np.ndarray, features: Sequence[str], place: Place) -> None:
-    """Refuse features, n×F, of which any is missing."""
+    """Raise an `InputError` if any feature of n×F is missing."""
     gaps = np.argwhere(np.isnan(x))
     if len(gaps):
         row, column = gaps[0].tolist()
         count = "1 value is" if len(gaps) == 1 else f"{len(gaps):,} values are"
         raise InputError(
             f"{what}: {count} missing, the first in {place(row)}, column {features[column]!r}:"
-            " fill in what is missing, or leave such rows or columns out"
+            " fill in missing values, or remove such rows or columns"
         )
 
 
 def is_frame(value: Any) -> bool:
-    """Whether this is a data frame."""
+    """Return whether a value is a data frame."""
     return all(hasattr(value, name) for name in ("columns", "to_numpy", "__getitem__", "__len__"))
 
 
@@ -175,18 +169,18 @@ def column_names(frame: Any) -> list[str]:
 
 
 def matrix(what: str, frame: Any) -> np.ndarray:
-    """Return a frame all of whose columns are features as an n×F matrix of numbers."""
-    refuse_twins(what, column_names(frame))
+    """Return a data frame of features as a matrix of numbers, n×F."""
+    _refuse_twins(what, column_names(frame))
     return _features(what, _columns(frame, column_names(frame)))
 
 
 def arrays(what: str, frame: Any, roles: Roles) -> dict[str, Any]:
-    """Return the x, y, client and test of a frame."""
+    """Return the x, y, client and test of a data frame."""
     given = {"y": roles.label, "client": roles.client, "test": roles.test}
     named = {key: name for key, name in given.items() if name is not None}
     columns = _columns(frame, [*named.values(), *roles.features])
     for name in named.values():
-        gaps = missing(columns[name])
+        gaps = missing_places(columns[name])
         if len(gaps):
             raise gaps_error(what, f"column {name!r}", gaps, len(frame), _row(int(gaps[0])))
     found: dict[str, Any] = {key: columns[name] for key, name in named.items()}
@@ -205,7 +199,7 @@ def _features(what: str, columns: dict[str, np.ndarray]) -> np.ndarray:
         if column.dtype.kind in "biuf":
             x[:, place] = column
             continue
-        dates = column.dtype.kind not in "OUS"  # they would be listed as plain numbers
+        dates = column.dtype.kind not in "OUS"  # `tolist` would turn dates into plain numbers
         cells = [None if dates else number(cell) for cell in column.tolist()]
         if None in cells:
             wrong[name] = (column[cells.index(None)], cells.index(None))

@@ -1,12 +1,11 @@
-"""The raw file of WISDM v1.1: a record `user,activity,timestamp,x,y,z;` per reading, and many flaws.
+"""WISDM v1.1 (Kwapisz, Weiss, Moore, 2010): windows of 200 readings without overlap, and a client per person.
 
-There are blank lines, missing values, stray commas and semicolons, several records on a line, and users and
-times out of order. Every record that is whole is read, wherever it stands.
+A window is 3×1×200 (the axes x, y, z in m/s²), and its label is the most frequent activity of its readings.
+The readings of a person are sorted by time.
 
-WISDM v1.1 (Kwapisz, Weiss, Moore, 2010): windows of 200 readings without overlap, and a client per person.
-
-A window is 3×1×200 (the axes x, y, z in m/s²) and its label is the activity of most of its readings. Readings
-are taken in order of time within each person.
+The raw file has a record `user,activity,timestamp,x,y,z;` per reading, and many defects: blank lines, missing
+values, stray commas and semicolons, several records on a line, users and times out of order. Every complete
+record is read, wherever it is.
 """
 
 from __future__ import annotations
@@ -24,146 +23,24 @@ from pydantic import Field
 from fedcap.data.base import Count, Dataset, FederatedData, Progress, Source, registry
 from fedcap.data.cache import cached, hashes
 from fedcap.data.fetch import Download, Unreachable, fetch_archive
-from fedcap.data.files import corrupted, find, missing, refuse_web_page
+from fedcap.data.files import corrupted_error, find, missing_error, refuse_web_page
 from fedcap.errors import InputError
 from fedcap.state import Samples
 
 CLASSES = ("Walking", "Jogging", "Sitting", "Standing", "Upstairs", "Downstairs")
-ALPHABET = bytes(range(ord("0"), ord("9") + 1)) + b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-ALPHABET += b",;.+-_ \t\r\n"
-LONGEST = 120
-"""The most bytes that a regular record has."""
+_ALPHABET = bytes(range(ord("0"), ord("9") + 1)) + b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_ALPHABET += b",;.+-_ \t\r\n"
+_LONGEST = 120
+"""The largest number of bytes of a regular record."""
 _NUMBER = rb"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\.?"
 _COMMA = rb"[ \t]*,[ \t]*"
-RECORD = re.compile(
+_RECORD = re.compile(
     rb"(?<![\w.])"
     + _COMMA.join([rb"([0-9]{1,18})", rb"([A-Za-z]+)", rb"([0-9]{1,18})", *[_NUMBER] * 3])
     + rb"(?![\w.])"
 )
 
-
-@dataclass(frozen=True)
-class Readings:
-    """Records as columns, in any order."""
-
-    places: np.ndarray
-    """The place in the file where each record begins."""
-    users: np.ndarray
-    labels: np.ndarray
-    """Places in `CLASSES`, or -1 for an activity that is not among them."""
-    times: np.ndarray
-    values: np.ndarray
-    """n×3."""
-
-    def only(self, mask: np.ndarray) -> Readings:
-        """Return the readings for which the mask holds."""
-        return Readings(*(column[mask] for column in vars(self).values()))
-
-    @classmethod
-    def join(cls, parts: Sequence[Readings]) -> Readings:
-        """Return all readings of several parts."""
-        return cls(
-            *(np.concatenate(columns) for columns in zip(*(vars(p).values() for p in parts), strict=True))
-        )
-
-
-def read_readings(path: Path) -> tuple[Readings, int]:
-    """Return all whole records, and how many records are not whole.
-
-    Regular records are read all at once, in columns; the others are searched one by one for readings.
-    """
-    refuse_web_page(path, "wisdm")
-    content = path.read_bytes()
-    if strange := content.translate(None, ALPHABET):
-        raise corrupted(path, f"it holds bytes that its text never has, such as {strange[:1]!r}", "wisdm")
-    if content and content[-1:] not in b";\r\n":
-        raise corrupted(path, "it ends in the middle of a record", "wisdm")
-    starts, ends, regular = _stretches(content)
-    try:
-        parts = [_columns(content, starts[regular], ends[regular])]
-    except (ValueError, OverflowError):  # some value is not a number: read all records one by one
-        parts, regular = [], np.zeros(len(starts), dtype=bool)
-    matches = [
-        match
-        for start, end in zip(starts[~regular].tolist(), ends[~regular].tolist(), strict=True)
-        for match in RECORD.finditer(content, start, end)
-    ]
-    readings = Readings.join([*parts, _fields(matches)])
-    whole = readings.only((readings.labels >= 0) & np.isfinite(readings.values).all(axis=1))
-    records = len(starts) + len(matches) - len({match.pos for match in matches})
-    if 2 * len(whole.users) < records or not records:
-        raise corrupted(path, f"only {len(whole.users)} of its {records} records are readings", "wisdm")
-    return whole, records - len(whole.users)
-
-
-def _stretches(content: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return where each stretch between line ends and semicolons begins and ends, and which are regular.
-
-    A regular stretch has six fields, none of them empty, and at most `LONGEST` bytes. Stretches with nothing
-    but commas and blanks are left out.
-    """
-    text = np.frombuffer(content, np.uint8)
-    stop = (text == ord(";")) | (text == ord("\n")) | (text == ord("\r"))
-    ends = np.flatnonzero(stop)
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    starts, ends = starts[ends > starts], ends[ends > starts]
-    comma = text == ord(",")
-    commas = np.flatnonzero(comma)
-    gaps = commas[(comma | stop)[commas + 1]]
-    regular = (_count(commas, starts, ends) == 5) & (_count(gaps, starts, ends) == 0)
-    regular &= (text[starts] != ord(",")) & (ends - starts <= LONGEST)
-    keep = np.ones(len(starts), dtype=bool)
-    for at in np.flatnonzero(~regular).tolist():
-        keep[at] = bool(content[starts[at] : ends[at]].strip(b" \t,"))
-    return starts[keep], ends[keep], regular[keep]
-
-
-def _count(places: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return how many of the places, which are in ascending order, are in each stretch."""
-    return np.searchsorted(places, ends) - np.searchsorted(places, starts)
-
-
-def _columns(content: bytes, starts: np.ndarray, ends: np.ndarray) -> Readings:
-    """Return the readings of regular records; a value that is not a number is a `ValueError`."""
-    text = np.frombuffer(content, np.uint8)
-    commas = np.flatnonzero(text == ord(","))
-    inside = commas[np.searchsorted(commas, starts)[:, None] + np.arange(5)]
-    first = np.concatenate([starts[:, None], inside + 1], axis=1)
-    last = np.concatenate([inside, ends[:, None]], axis=1)
-    users, activities, times, *values = (_strings(text, first[:, k], last[:, k]) for k in range(6))
-    labels = np.full(len(starts), -1)
-    for label, name in enumerate(CLASSES):
-        labels[activities == name.encode()] = label
-    return Readings(
-        starts,
-        users.astype(np.int64),
-        labels,
-        times.astype(np.int64),
-        np.stack([column.astype(np.float32) for column in values], axis=1),
-    )
-
-
-def _strings(text: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Return the stretches of text as an array of byte strings."""
-    width = int((last - first).max(initial=1))
-    places = first[:, None] + np.arange(width)
-    letters = np.where(places < last[:, None], text[np.minimum(places, len(text) - 1)], 0).astype(np.uint8)
-    return letters.view(f"S{width}")[:, 0]
-
-
-def _fields(matches: Sequence[re.Match[bytes]]) -> Readings:
-    """Return the readings of records that were found one by one."""
-    labels = {name.encode(): label for label, name in enumerate(CLASSES)}
-    return Readings(
-        np.array([match.start() for match in matches], dtype=np.int64),
-        np.array([int(match[1]) for match in matches], dtype=np.int64),
-        np.array([labels.get(match[2], -1) for match in matches], dtype=np.int64),
-        np.array([int(match[3]) for match in matches], dtype=np.int64),
-        np.array([[float(match[k]) for k in (4, 5, 6)] for match in matches], np.float32).reshape(-1, 3),
-    )
-
-
-FOLDER, FILE = "WISDM_ar_v1.1", "WISDM_ar_v1.1_raw.txt"
+FOLDER, _FILE = "WISDM_ar_v1.1", "WISDM_ar_v1.1_raw.txt"
 ARCHIVE = Download("https://www.cis.fordham.edu/wisdm/includes/datasets/latest/WISDM_ar_latest.tar.gz")
 
 
@@ -183,15 +60,15 @@ class Wisdm(Source):
     window: Annotated[int, Field(ge=1)] = 200
     """Readings in a window."""
     standardise: bool = False
-    """Give each axis mean 0 and standard deviation 1 over each client's training part."""
+    """Give each axis mean 0 and standard deviation 1 over each client's training samples."""
 
     def files(self) -> list[Path]:
-        """Return the one file."""
-        return find([FILE], (FOLDER, ""))
+        """Return the file."""
+        return find([_FILE], (FOLDER, ""))
 
     def absent(self) -> InputError:
         """Return the error for the missing file."""
-        return missing("wisdm", f"{FOLDER}/{FILE}")
+        return missing_error("wisdm", f"{FOLDER}/{_FILE}")
 
     def load(self) -> Dataset:
         """Return all windows as 3×1×200, in m/s²; a person's name is their number in the data."""
@@ -200,24 +77,24 @@ class Wisdm(Source):
         return cached("wisdm", source, lambda: _decode(files[0], self.window))
 
     def prepare(self, federated: FederatedData) -> FederatedData:
-        """Standardise each client's windows, if asked to."""
+        """Standardise each client's windows, if `standardise` is set."""
         return federated.standardised() if self.standardise else federated
 
     def install(self, folder: Path, progress: Progress) -> None:
-        """Fetch the official archive; it has no published checksum, so the file in it is read as a check."""
-        fetch_archive("wisdm", ARCHIVE, folder / FOLDER, [FILE, "readme.txt"], progress, check=_check)
+        """Fetch the official archive. It has no published checksum, so the file is read as a check."""
+        fetch_archive("wisdm", ARCHIVE, folder / FOLDER, [_FILE, "readme.txt"], progress, check=_check)
 
 
 def _check(name: str, path: Path) -> None:
-    if name == FILE:
+    if name == _FILE:
         try:
-            read_readings(path)
+            _read_readings(path)
         except InputError:
-            raise Unreachable(f"the {name} that came cannot be read") from None
+            raise Unreachable(f"the fetched {name} cannot be read") from None
 
 
 def _decode(path: Path, window: int) -> Dataset:
-    readings, skipped = read_readings(path)
+    readings, skipped = _read_readings(path)
     order = np.lexsort((readings.places, readings.times, readings.users))
     users, starts, counts = np.unique(readings.users[order], return_index=True, return_counts=True)
     windows = counts // window
@@ -245,3 +122,128 @@ def _notes(readings: int, skipped: int, left_over: int, without: np.ndarray) -> 
     parts += [f"{left_over:,} readings left over that fill no window"] if left_over else []
     parts += [f"users without a window: {', '.join(map(str, without))}"] if len(without) else []
     return (f"wisdm: {readings:,} readings used; " + "; ".join(parts),) if parts else ()
+
+
+@dataclass(frozen=True)
+class _Readings:
+    """Records as columns, in any order."""
+
+    places: np.ndarray
+    """The offset of each record in the file."""
+    users: np.ndarray
+    labels: np.ndarray
+    """Indices into `CLASSES`, or -1 for another activity."""
+    times: np.ndarray
+    values: np.ndarray
+    """n×3."""
+
+    def only(self, mask: np.ndarray) -> _Readings:
+        """Return the readings for which the mask holds."""
+        return _Readings(*(column[mask] for column in vars(self).values()))
+
+    @classmethod
+    def join(cls, parts: Sequence[_Readings]) -> _Readings:
+        """Return the readings of several parts."""
+        return cls(
+            *(np.concatenate(columns) for columns in zip(*(vars(p).values() for p in parts), strict=True))
+        )
+
+
+def _read_readings(path: Path) -> tuple[_Readings, int]:
+    """Return all complete records, and the number of incomplete records.
+
+    Regular records are read together, in columns; the others are searched one by one.
+    """
+    refuse_web_page(path, "wisdm")
+    content = path.read_bytes()
+    if strange := content.translate(None, _ALPHABET):
+        raise corrupted_error(
+            path, f"it has bytes that do not belong to its text, such as {strange[:1]!r}", "wisdm"
+        )
+    if content and content[-1:] not in b";\r\n":
+        raise corrupted_error(path, "it ends in the middle of a record", "wisdm")
+    starts, ends, regular = _stretches(content)
+    try:
+        parts = [_columns(content, starts[regular], ends[regular])]
+    except (ValueError, OverflowError):  # a value is not a number: read all records one by one
+        parts, regular = [], np.zeros(len(starts), dtype=bool)
+    matches = [
+        match
+        for start, end in zip(starts[~regular].tolist(), ends[~regular].tolist(), strict=True)
+        for match in _RECORD.finditer(content, start, end)
+    ]
+    readings = _Readings.join([*parts, _fields(matches)])
+    complete = readings.only((readings.labels >= 0) & np.isfinite(readings.values).all(axis=1))
+    records = len(starts) + len(matches) - len({match.pos for match in matches})
+    if 2 * len(complete.users) < records or not records:
+        raise corrupted_error(
+            path, f"only {len(complete.users)} of its {records} records are readings", "wisdm"
+        )
+    return complete, records - len(complete.users)
+
+
+def _stretches(content: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the start and end of each stretch between line ends and semicolons, and which are regular.
+
+    A regular stretch has six fields, none of them empty, and at most `_LONGEST` bytes. Stretches of only
+    commas and blanks are skipped.
+    """
+    text = np.frombuffer(content, np.uint8)
+    stop = (text == ord(";")) | (text == ord("\n")) | (text == ord("\r"))
+    ends = np.flatnonzero(stop)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    starts, ends = starts[ends > starts], ends[ends > starts]
+    comma = text == ord(",")
+    commas = np.flatnonzero(comma)
+    gaps = commas[(comma | stop)[commas + 1]]
+    regular = (_count(commas, starts, ends) == 5) & (_count(gaps, starts, ends) == 0)
+    regular &= (text[starts] != ord(",")) & (ends - starts <= _LONGEST)
+    keep = np.ones(len(starts), dtype=bool)
+    for at in np.flatnonzero(~regular).tolist():
+        keep[at] = bool(content[starts[at] : ends[at]].strip(b" \t,"))
+    return starts[keep], ends[keep], regular[keep]
+
+
+def _count(places: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the number of places in each stretch; the places are in ascending order."""
+    return np.searchsorted(places, ends) - np.searchsorted(places, starts)
+
+
+def _columns(content: bytes, starts: np.ndarray, ends: np.ndarray) -> _Readings:
+    """Return the readings of regular records; raise a `ValueError` if a value is not a number."""
+    text = np.frombuffer(content, np.uint8)
+    commas = np.flatnonzero(text == ord(","))
+    inside = commas[np.searchsorted(commas, starts)[:, None] + np.arange(5)]
+    first = np.concatenate([starts[:, None], inside + 1], axis=1)
+    last = np.concatenate([inside, ends[:, None]], axis=1)
+    users, activities, times, *values = (_strings(text, first[:, k], last[:, k]) for k in range(6))
+    labels = np.full(len(starts), -1)
+    for label, name in enumerate(CLASSES):
+        labels[activities == name.encode()] = label
+    return _Readings(
+        starts,
+        users.astype(np.int64),
+        labels,
+        times.astype(np.int64),
+        np.stack([column.astype(np.float32) for column in values], axis=1),
+    )
+
+
+def _strings(text: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return the stretches of text as an array of byte strings."""
+    width = int((last - first).max(initial=1))
+    places = first[:, None] + np.arange(width)
+    letters = np.where(places < last[:, None], text[np.minimum(places, len(text) - 1)], 0).astype(np.uint8)
+    return letters.view(f"S{width}")[:, 0]
+
+
+def _fields(matches: Sequence[re.Match[bytes]]) -> _Readings:
+    """Return the readings of the records of these matches."""
+    labels = {name.encode(): label for label, name in enumerate(CLASSES)}
+    return _Readings(
+        np.array([match.start() for match in matches], dtype=np.int64),
+        np.array([int(match[1]) for match in matches], dtype=np.int64),
+        np.array([labels.get(match[2], -1) for match in matches], dtype=np.int64),
+        np.array([int(match[3]) for match in matches], dtype=np.int64),
+        np.array([[float(match[k]) for k in (4, 5, 6)] for match in matches], np.float32).reshape(-1, 3),
+    )

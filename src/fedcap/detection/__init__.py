@@ -1,42 +1,43 @@
-"""Who is suspicious, and who is removed: one file per detector, and the policies that judge over rounds.
+"""Detection of malicious clients: one file per detector and per policy.
 
-The server *looks* at a round's uploads (`Look`), detectors *score* what it sees, and a policy decides who is
-removed (`Judge`, `Verdict`). `fedcap.detectors` is another name for this room.
+`RoundView` is what the server sees of a round. Detectors score it, a policy decides over rounds which clients
+are removed, and a `Defence` combines both into a `Verdict`. `fedcap.detectors` is the same package.
 """
 
 from fedcap.detection.base import (
+    Accusation,
+    Defence,
     Detector,
-    Judge,
     Policy,
-    Reason,
     Score,
     Verdict,
     as_policy,
-    make_judge,
+    get_values,
+    make_defence,
     policies,
-    recall,
     registry,
-    remember,
+    set_values,
 )
-from fedcap.detection.view import Look
+from fedcap.detection.view import Batch, RoundView
 
 names = registry.names
 make = registry.make
 
 __all__ = [
+    "Accusation",
+    "Batch",
+    "Defence",
     "Detector",
-    "Judge",
-    "Look",
     "Policy",
-    "Reason",
+    "RoundView",
     "Score",
     "Verdict",
     "as_policy",
+    "get_values",
     "make",
-    "make_judge",
+    "make_defence",
     "names",
     "policies",
-    "recall",
     "registry",
-    "remember",
+    "set_values",
 ]

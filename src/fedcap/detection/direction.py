@@ -1,11 +1,11 @@
-"""Direction: whose update goes against most of the others', much more so than anybody else's.
+"""Direction: clients whose update goes against most of the others', much more so than other clients' updates.
 
     z_k = −(s_k − median) / max(1.4826 · MAD, floor),    s_k = m(cos(d_k, d_i))
 
 over the updates as they were sent, if s_k is negative; m is the mean of the middle half over i. It finds
-attackers who pass for a victim's kin by what the server compares, and pull against where all of them want
-to go. But a client whose data are unlike anybody's may well go against the others too; so this is for
-federations in which nobody should, and not a default.
+attackers that look like a victim in what the server compares, and pull against the direction in which all
+clients want to go. A client whose data are unlike all others' may also go against the others. So this
+detector suits federations in which no honest client should do so, and is not a default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.detection.base import Detector, Score, registry
-from fedcap.detection.view import Look
+from fedcap.detection.view import RoundView
 from fedcap.matrix import deviations, evidence
 from fedcap.state import Tensors
 
@@ -29,12 +29,12 @@ USUAL = 4.0
 @registry.register("direction")
 @dataclass(frozen=True)
 class Direction(Detector):
-    """How much more a client's update goes against the others' than theirs do."""
+    """How much more a client's update goes against the others than theirs go against each other."""
 
     revision: ClassVar[int] = 2
 
     limit: Annotated[float, Field(gt=0)] = 6.0
-    """The largest deviation that is believed in a round."""
+    """The largest accepted deviation in a round."""
     floor: Annotated[float, Field(gt=0)] = 0.05
     """The least spread of the cosines."""
 
@@ -43,21 +43,21 @@ class Direction(Detector):
         """The largest deviation."""
         return {"direction": self.limit}
 
-    def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
-        """Return the deviations of those who go against most others; 0 for all others."""
-        support = _with_others(look)
-        far = torch.where(support < 0, -deviations(support, look.votes, self.floor), 0.0)
+    def score(self, view: RoundView, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
+        """Return the deviations of clients that go against most others; 0 for all other clients."""
+        support = _with_others(view)
+        far = torch.where(support < 0, -deviations(support, view.votes, self.floor), 0.0)
         return [Score("direction", far, self.limit, SENTENCE, evidence(far, USUAL))], memory
 
 
-def _with_others(look: Look) -> Tensor:
-    """Return the mean of the middle half of each client's cosines with all who sent something else, N.
+def _with_others(view: RoundView) -> Tensor:
+    """Return the mean of the middle half of each client's cosines with all rows but its duplicates, N.
 
-    A quarter of the clients cannot move it far. It is 0 if nobody sent anything else.
+    A quarter of the clients cannot move it far. It is 0 if all rows are duplicates.
     """
-    others = look.agreement.double().masked_fill(look.equal, torch.inf).sort(dim=1).values
-    count = (~look.equal).sum(dim=1, keepdim=True)
-    rank = torch.arange(len(look))
+    others = view.update_cosines.double().masked_fill(view.duplicates, torch.inf).sort(dim=1).values
+    count = (~view.duplicates).sum(dim=1, keepdim=True)
+    rank = torch.arange(len(view))
     middle = (rank >= count // 4) & (rank < count - count // 4)
     return others.where(middle, 0.0).sum(dim=1) / middle.sum(dim=1).clamp_min(1)
 

@@ -1,10 +1,9 @@
-"""The paper's detector: a calibrated update that is too long betrays a malicious client.
+"""The paper's detector: a calibrated update that is too long reveals a malicious client.
 
     ‖d̃_k‖ > T_norm,    d̃_k = w̃_k − w
 
-Reference: Li et al., "FedCAP", ACSAC 2024, section V-C. The limit is a length in weight space, so it
-depends on the model's size, the learning rate and the number of steps: the paper's 10 is right for its
-three networks.
+Reference: Li et al., "FedCAP", ACSAC 2024, section V-C. The limit is a length in weight space, so it depends
+on the model's size, the learning rate and the number of steps. The paper's 10 fits its three networks.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from typing import Annotated
 from pydantic import Field
 
 from fedcap.detection.base import Detector, Score, registry
-from fedcap.detection.view import Look
+from fedcap.detection.view import RoundView
 from fedcap.state import Tensors
 
 
 @registry.register("norm")
 @dataclass(frozen=True)
 class Norm(Detector):
-    """The length of the calibrated update, which must not be over a fixed limit."""
+    """The norm of the calibrated update, which must not be over a fixed limit."""
 
     limit: Annotated[float, Field(gt=0)] = 10.0
-    """T_norm: the longest calibrated update that is believed."""
+    """T_norm: the largest accepted norm of a calibrated update."""
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """The longest norm."""
+        """The largest accepted norm."""
         return {"norm": self.limit}
 
-    def score(self, look: Look, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
+    def score(self, view: RoundView, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
         """Return the norms."""
-        return [Score("norm", look.norms, self.limit)], memory
+        return [Score("norm", view.norms, self.limit)], memory

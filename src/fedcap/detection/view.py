@@ -1,56 +1,242 @@
-"""Who sent the same but for noise: colluders who add noise of their own, so that no two rows are equal.
+"""What the server sees of one round: the uploads that passed validation, one row per client.
 
-Training changes few weights much and most a little, and that is how two honest clients differ. Two copies of
-one row that got independent noise differ by noise, which is alike in all weights:
+`Batch` holds the uploads as matrices. `RoundView` adds what a method computes from them (recovered models,
+calibrated updates) and quantities that detectors share, each computed once when first used.
 
-    e = ‖x‖₁ / (√m · ‖x‖₂),    x the difference of two rows, m its columns,
+`noise_apart` finds colluders that add independent noise to one common row. Training changes few weights much
+and most weights little, so two honest clients differ unevenly. Two copies of one row with independent noise
+differ evenly over all weights:
 
-is √(2/π) = 0.80 for normal noise and 0.82 for uniform noise. Between honest clients it was 0.3 to 0.65, with
-networks and data of several kinds. Noise of other shapes, such as training's own, is not found by this.
-Honest clients who are much alike and add normal noise for privacy, where the others do not, are found too.
+    e = ‖x‖₁ / (√m · ‖x‖₂),    x the difference of two rows, m the number of its columns,
 
-What the server sees of a round's uploads, before anybody is judged: a row per client.
+is √(2/π) = 0.80 for normal noise and 0.82 for uniform noise; between honest clients it was 0.3 to 0.65. Noise
+shaped like training's own is not found. Honest clients that are much alike and add normal noise for privacy,
+where the others do not, are taken for colluders.
 """
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedcap.matrix import FEW_ROWS, Rows, cosines, finite_rows, folded
+from fedcap.matrix import FEW_ROWS, Rows, cosines, finite_rows, sketch
+
+if TYPE_CHECKING:
+    from fedcap.detection.base import Verdict
+
+EQUAL = 0.999
+"""Updates at a larger cosine count as equal: training on different samples never comes so close."""
+SKETCH = 1 << 14
+"""The number of columns of a sketch, in which updates are compared."""
+SAMPLED = 1 << 12
+"""The number of columns in which differences between two rows are examined."""
+SEED_COLUMNS = 16
+"""The number of columns from which the seed of the sketch is computed."""
 
 SHARED = 0.5
 """Rows at a smaller cosine have less in common than not, whatever their difference looks like."""
 NOISE = 0.775
-"""A difference that is less even than this is no noise."""
+"""A difference that is less even than this is not noise."""
 MORE = 0.1
-"""Nor is one that is more even than is usual by less than this."""
+"""A difference is noise only if it is more even than is usual by at least this."""
 ROUNDING = 1e-5
-"""Rows that differ by a smaller share of their length do so by rounding."""
+"""Rows that differ by a smaller share of their norm differ by rounding."""
 FEWEST = 500
-"""In fewer columns differences look even by chance, and are not judged."""
+"""In fewer columns differences look even by chance, and are not examined."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The uploads of a round that passed validation: one row per client, in ascending order of ids."""
+
+    ids: Tensor
+    """N rows of the client index."""
+    updates: Tensor
+    """N×D. The matrix belongs to the round: a method that keeps updates must copy them."""
+    samples: Tensor
+    """N sample counts, as claimed, limited to plausible values."""
+    assumed_malicious: int = 0
+    """The number of rows that the server assumes to be malicious; rules that need a number use it."""
+    feedback: Tensor | None = None
+    """N×e finite numbers: what else the method asked each client for."""
+    root: Tensor | None = None
+    """D: the update trained on the server's own root set, for methods that have one."""
+    round: int = 1
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def only(self, mask: Tensor) -> Batch:
+        """Return the rows for which the mask holds."""
+        if bool(mask.all()):
+            return self
+        return replace(
+            self,
+            ids=self.ids[mask],
+            updates=self.updates[mask],
+            samples=self.samples[mask],
+            feedback=None if self.feedback is None else self.feedback[mask],
+        )
+
+
+@dataclass(frozen=True)
+class RoundView:
+    """What the server sees of a round's uploads, one row per client."""
+
+    batch: Batch
+    calibrated: Rows
+    """N×D: the updates measured from one common point; as they were sent if the method has no such point."""
+    recovered: Tensor | None = None
+    """N×D: the clients' models, i.e. what each received plus the update it sent, if the method needs them."""
+    reference: Tensor | None = None
+    """D: the common point, which is the server's global model."""
+    notes: list[str] = field(default_factory=list)
+    """A method appends where it departs from its settings, such as another rule for too few rows."""
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @property
+    def round(self) -> int:
+        """The number of the round."""
+        return self.batch.round
+
+    @property
+    def ids(self) -> Tensor:
+        """N rows of the client index, ascending."""
+        return self.batch.ids
+
+    @property
+    def updates(self) -> Tensor:
+        """N×D: the updates as they were sent."""
+        return self.batch.updates
+
+    @property
+    def samples(self) -> Tensor:
+        """N sample counts, as claimed, limited to plausible values."""
+        return self.batch.samples
+
+    def only(self, mask: Tensor) -> RoundView:
+        """Return what is seen of the rows for which the mask holds."""
+        if bool(mask.all()):
+            return self
+        return replace(
+            self,
+            batch=self.batch.only(mask),
+            calibrated=self.calibrated.only(mask),
+            recovered=None if self.recovered is None else self.recovered[mask],
+        )
+
+    def counting(self, verdict: Verdict) -> Tensor:
+        """Return which uploads count, N flags: those that are finite, and neither removed nor suspected."""
+        out = torch.tensor([*verdict.removed, *verdict.suspected], dtype=torch.long)
+        return self.finite & ~torch.isin(self.ids, out)
+
+    def counted(self, verdict: Verdict) -> Batch:
+        """Return the uploads that count.
+
+        Fewer malicious rows are assumed among them if some were found: those that are not finite and those
+        of removed clients. Suspected clients may be honest.
+        """
+        mask = self.counting(verdict)
+        if bool(mask.all()):
+            return self.batch
+        removed = torch.tensor(list(verdict.removed), dtype=torch.long)
+        found = int((~self.finite | torch.isin(self.ids, removed)).sum())
+        left = max(0, self.batch.assumed_malicious - found)
+        return replace(self.batch.only(mask), assumed_malicious=left)
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """The norm of each calibrated update, N, in double precision."""
+        return self.calibrated.norms().cpu()
+
+    @cached_property
+    def update_norms(self) -> Tensor:
+        """The norm of each update as it was sent, N, in double precision."""
+        return Rows(self.updates).norms().cpu()
+
+    @cached_property
+    def finite(self) -> Tensor:
+        """Which rows are finite, N flags: by their norms if models were recovered, else by the updates."""
+        return finite_rows(self.updates).cpu() if self.recovered is None else self.norms.isfinite()
+
+    @cached_property
+    def cosines(self) -> Tensor:
+        """The cosines between the calibrated updates, N×N."""
+        return cosines(self.calibrated, self.calibrated).cpu()
+
+    @cached_property
+    def update_cosines(self) -> Tensor:
+        """The cosines between the updates as they were sent, N×N."""
+        rows = Rows(self.update_sketch)
+        return cosines(rows, rows).cpu()
+
+    @cached_property
+    def update_sketch(self) -> Tensor:
+        """A sketch of the updates as they were sent, scaled to norm 1, N×`SKETCH` at most."""
+        return self._sketch(Rows(self.updates), self.update_norms)
+
+    @cached_property
+    def calibrated_sketch(self) -> Tensor:
+        """The same sketch of the calibrated updates."""
+        return self._sketch(self.calibrated, self.norms)
+
+    def _sketch(self, rows: Rows, norms: Tensor) -> Tensor:
+        return sketch(rows, norms.to(self.updates.device), SKETCH, self._seed)
+
+    def _sampled_columns(self) -> Tensor:
+        """Return at most `SAMPLED` columns to compare, drawn with a seed that depends on all updates."""
+        width = self.updates.shape[1]
+        if width <= SAMPLED:
+            return torch.arange(width, device=self.updates.device)
+        drawn = torch.randint(0, width, (SAMPLED,), generator=torch.Generator().manual_seed(self._seed))
+        return drawn.sort().values.to(self.updates.device)
+
+    @cached_property
+    def _seed(self) -> int:
+        """A number that depends on all clients' updates, so that no sender can predict it."""
+        few = self.updates[:, :SEED_COLUMNS].float().contiguous().cpu()
+        return zlib.crc32(few.numpy().tobytes())
+
+    @cached_property
+    def duplicates(self) -> Tensor:
+        """Which pairs sent the same but for noise, or arrived at the same model that way, N×N flags.
+
+        Each row is a duplicate of itself.
+        """
+        same = (self.update_cosines > EQUAL) | torch.eye(len(self), dtype=torch.bool)
+        columns = self._sampled_columns()
+        same |= noise_apart(self.updates.index_select(1, columns), self.update_cosines)
+        if self.recovered is None:
+            return same
+        return same | noise_apart(self.calibrated.columns(columns), self.cosines)
+
+    @cached_property
+    def votes(self) -> Tensor:
+        """The weight of each client, N: duplicates share one vote, so that copies gain nothing."""
+        return 1 / self.duplicates.sum(dim=1).double()
 
 
 def noise_apart(rows: Tensor, cosines: Tensor) -> Tensor:
-    """Return which pairs of rows, N×m, differ by nothing but noise, N×N flags; `cosines`, N×N, are theirs.
+    """Return which pairs of rows, N×m, differ only by noise, N×N flags; `cosines`, N×N, are theirs.
 
-    Everybody is first compared with its nearest, and only those who are noise apart with each other. What is
-    usual is the median over clients of the least even of their differences from the nearest and a few others:
-    a minority cannot move it by lying near everybody.
+    Each row is first compared with its nearest row; only rows that differ from it by noise are compared with
+    each other. What is usual is the median over clients of the least even of their differences from the
+    nearest and a few other rows: a minority cannot move it by sending rows close to all others.
     """
     apart = torch.zeros(len(rows), len(rows), dtype=torch.bool)
     if len(rows) < 2 or rows.shape[1] < FEWEST:
         return apart
     cosines = cosines.nan_to_num(-1.0).fill_diagonal_(-1.0)
-    everybody = torch.arange(len(rows))
-    even = _evenness(rows, everybody, cosines.argmax(dim=1))
-    others = [
-        _evenness(rows, everybody, everybody.roll(step)) for step in (1, len(rows) // 3, len(rows) // 2)
-    ]
+    all_rows = torch.arange(len(rows))
+    even = _evenness(rows, all_rows, cosines.argmax(dim=1))
+    others = [_evenness(rows, all_rows, all_rows.roll(step)) for step in (1, len(rows) // 3, len(rows) // 2)]
     least = torch.stack([even, *others]).nan_to_num(1.0).min(dim=0).values
     limit = max(NOISE, float(least.median()) + MORE)
     few = (even > limit).nonzero().flatten()
@@ -61,138 +247,23 @@ def noise_apart(rows: Tensor, cosines: Tensor) -> Tensor:
 
 
 def _evenness(rows: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Return how even the differences between rows are, one of `left` and one of `right` each.
+    """Return how even the differences between pairs of rows are, one of `left` and one of `right` each.
 
-    Those that come of rounding are as even as can be. A few rows are taken at a time: new memory for all of
-    them would take longer than the rest.
+    Differences that come from rounding count as fully even. A few rows are taken at a time, because
+    allocating memory for all of them would take longer than the rest.
     """
     found = []
     for start in range(0, len(left), FEW_ROWS):
         few = slice(start, start + FEW_ROWS)
         here = rows[left[few].to(rows.device)]
-        length = _norms(here, 2)
+        norm = _norms(here, 2)
         here -= rows[right[few].to(rows.device)]
         short = _norms(here, 2)
         even = _norms(here, 1) / (short * rows.shape[1] ** 0.5)
-        found.append(torch.where(short < ROUNDING * length, 1.0, even))
+        found.append(torch.where(short < ROUNDING * norm, 1.0, even))
     return torch.cat(found).cpu()
 
 
 def _norms(rows: Tensor, order: int) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(rows, order, dim=1)
     return norms
-
-
-EQUAL = 0.999
-"""Updates at a larger cosine than this are the same: training on different samples never comes so close."""
-
-FOLDED = 1 << 14
-"""To so many columns updates are folded before they are compared."""
-SOME = 1 << 12
-"""In so many columns differences between two rows are looked at."""
-UNFORESEEN = 16
-
-
-@dataclass(frozen=True)
-class Look:
-    """What the server sees of a round's uploads, a row per client."""
-
-    round: int
-    ids: Tensor
-    """N: whose rows they are, ascending."""
-    updates: Tensor
-    """N×D: the updates as they were sent."""
-    calibrated: Rows
-    """N×D: the updates as seen from one common point; as they were sent, if the method has none."""
-    recovered: Tensor | None = None
-    """N×D: the clients' models, what each received plus the update it sent, if the method needs them."""
-    reference: Tensor | None = None
-    """D: the common point, the server's global model."""
-    samples: Tensor | None = None
-    """N: the clients' sample counts, as claimed and bounded."""
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def only(self, mask: Tensor) -> Look:
-        """Return what is seen of the rows for which the mask holds."""
-        if bool(mask.all()):
-            return self
-        recovered = None if self.recovered is None else self.recovered[mask]
-        return replace(
-            self,
-            ids=self.ids[mask],
-            updates=self.updates[mask],
-            calibrated=self.calibrated.only(mask),
-            recovered=recovered,
-            samples=None if self.samples is None else self.samples[mask],
-        )
-
-    @cached_property
-    def norms(self) -> Tensor:
-        """The length of each calibrated update, N, in double precision."""
-        return self.calibrated.norms().cpu()
-
-    @cached_property
-    def lengths(self) -> Tensor:
-        """How far each client went from the model it was sent, N, in double precision."""
-        return Rows(self.updates).norms().cpu()
-
-    @cached_property
-    def finite(self) -> Tensor:
-        """Which rows are finite, N flags: by their norms if models were recovered, else by the updates."""
-        return finite_rows(self.updates).cpu() if self.recovered is None else self.norms.isfinite()
-
-    @cached_property
-    def likeness(self) -> Tensor:
-        """The cosines between the calibrated updates, N×N."""
-        return cosines(self.calibrated, self.calibrated).cpu()
-
-    @cached_property
-    def agreement(self) -> Tensor:
-        """The cosines between the updates as they were sent, N×N: who goes whose way."""
-        rows = Rows(self.folded_updates)
-        return cosines(rows, rows).cpu()
-
-    @cached_property
-    def folded_updates(self) -> Tensor:
-        """The updates as they were sent, at length 1, long ones folded."""
-        return self._folded(Rows(self.updates), self.lengths)
-
-    @cached_property
-    def folded_calibrated(self) -> Tensor:
-        """The calibrated updates at length 1, folded in the same way."""
-        return self._folded(self.calibrated, self.norms)
-
-    def _folded(self, rows: Rows, norms: Tensor) -> Tensor:
-        """Return rows at length 1, long ones folded, in a way that depends on what everybody sent."""
-        return folded(rows, norms.to(self.updates.device), FOLDED, self._seed)
-
-    def _some_columns(self) -> Tensor:
-        """Return columns to compare, at most `SOME` of them, which depend on what everybody sent."""
-        width = self.updates.shape[1]
-        if width <= SOME:
-            return torch.arange(width, device=self.updates.device)
-        drawn = torch.randint(0, width, (SOME,), generator=torch.Generator().manual_seed(self._seed))
-        return drawn.sort().values.to(self.updates.device)
-
-    @cached_property
-    def _seed(self) -> int:
-        """A number that depends on everybody's update, so that no sender can foresee it."""
-        few = self.updates[:, :UNFORESEEN].float().contiguous().cpu()
-        return zlib.crc32(few.numpy().tobytes())
-
-    @cached_property
-    def equal(self) -> Tensor:
-        """Which pairs sent the same but for noise, or came to the same model so; all are their own equals."""
-        same = (self.agreement > EQUAL) | torch.eye(len(self), dtype=torch.bool)
-        columns = self._some_columns()
-        same |= noise_apart(self.updates.index_select(1, columns), self.agreement)
-        if self.recovered is None:
-            return same
-        return same | noise_apart(self.calibrated.columns(columns), self.likeness)
-
-    @cached_property
-    def votes(self) -> Tensor:
-        """How much each client counts, N: equals share one vote, so copies gain nothing."""
-        return 1 / self.equal.sum(dim=1).double()

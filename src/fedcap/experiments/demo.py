@@ -15,7 +15,7 @@ from fedcap.report.panel import attack_title
 from fedcap.report.tables import DIVERGED_NOTE, Table
 from fedcap.runs import Result
 from fedcap.runs.outcome import CELLS, write_planned
-from fedcap.simulation import Crew, Observer
+from fedcap.simulation import Observer, WorkerPool
 
 METHODS = ("local", "fedavg", "fedcap")
 ATTACKS = ("none", "sign-flipping", "lie", "min-max", "ipm")
@@ -46,7 +46,7 @@ def cells(seed: int = 0, rounds: int | None = None, malicious: float = 0.3) -> l
 
 
 def run(
-    planned: Sequence[Cell], out: Path, crew: Crew, observers: Sequence[Observer] = ()
+    planned: Sequence[Cell], out: Path, pool: WorkerPool, observers: Sequence[Observer] = ()
 ) -> Iterator[tuple[Cell, Result]]:
     """Run the cells one after the other, each in its directory; a finished one is only read.
 
@@ -56,7 +56,7 @@ def run(
     (out / CELLS).mkdir(parents=True, exist_ok=True)
     write_planned(out, {name: [cell.place] for cell, name in names.items()})
     for cell, name in names.items():
-        yield cell, cell.experiment.run(out=out / CELLS / name, crew=crew, observers=observers)
+        yield cell, cell.experiment.run(out=out / CELLS / name, pool=pool, observers=observers)
 
 
 def rows(results: Results) -> list[dict[str, Any]]:

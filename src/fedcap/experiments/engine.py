@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fedcap.errors import InputError, RunError, nearest
 from fedcap.experiments.store import CellStore
 from fedcap.runs import BusyError, Outcome, Result, RoundRecord
-from fedcap.simulation import Simulation, make_crew
+from fedcap.simulation import Simulation, make_pool
 
 if TYPE_CHECKING:
     from fedcap.experiments.grid import Cell
@@ -140,8 +140,8 @@ def play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
 
 def _play(cell: Cell, store: CellStore, watcher: Watcher) -> bool:
     try:
-        with make_crew(1) as crew:
-            cell.experiment.run(store.directory(cell), crew, [_WatchRun(cell, watcher)])
+        with make_pool(1) as pool:
+            cell.experiment.run(store.directory(cell), pool, [_WatchRun(cell, watcher)])
         outcome = store.save(cell)
     except BusyError:
         return False

@@ -9,7 +9,7 @@ from fedcap.errors import InputError
 from fedcap.federation.audit import Audit
 from fedcap.federation.ledger import SERVER, Ledger, State
 from fedcap.runs import RoundRecord
-from fedcap.server.server import BY_HAND, Closing
+from fedcap.server.server import BY_HAND, RoundOutcome
 
 RISING = (State.APPROVED, State.PROBATION)
 """Out of these a client becomes active by an upload that counts."""
@@ -18,7 +18,7 @@ BY_HAND_EARLIER = 2
 
 
 def note_round(
-    ledger: Ledger, record: RoundRecord, closing: Closing, weights: Mapping[str, float] | None = None
+    ledger: Ledger, record: RoundRecord, outcome: RoundOutcome, weights: Mapping[str, float] | None = None
 ) -> None:
     """Tell the ledger and the audit of a round that is on disk.
 
@@ -29,8 +29,8 @@ def note_round(
     number = record.round
     for client in record.participants:
         with suppress(InputError):  # the operator may have removed it in the meantime
-            if client in closing.suspected:
-                reason = closing.suspected[client]
+            if client in outcome.suspected:
+                reason = outcome.suspected[client]
                 ledger.suspect(client, number, reason.value, reason.sentence)
             elif client not in {**record.refused, **record.removed} and states.get(client) in RISING:
                 ledger.activate(client, number)

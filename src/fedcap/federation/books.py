@@ -70,7 +70,7 @@ class Books:
             facts = known.extend(facts, held.rounds)
         elif known is not None:
             facts = replace(known, digest=facts.digest)
-        self._facts = replace(facts, clients=list(server.roster))
+        self._facts = replace(facts, clients=list(server.clients))
         directory.write_provenance(self._facts)
         directory.write_settings(settings)
         if done < plan.rounds:
@@ -87,19 +87,19 @@ class Books:
         if about.layout != plan.layout:
             raise directory.damaged(CHECKPOINT, "is of a network whose weights lie otherwise")
         try:
-            server.restore(owned("server", tensors))
+            server.load_state_dict(owned("server", tensors))
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise directory.damaged(CHECKPOINT, f"is of another version: {error!r}") from None
         return about.round
 
     def close_round(self, record: RoundRecord, server: Server, mixing: Mixing | None = None) -> None:
         """Write a round down; it counts, and can no longer be lost, once this returns."""
-        clients = list(server.roster)
+        clients = list(server.clients)
         if self._facts is not None and self._facts.clients != clients:
             self._facts = replace(self._facts, clients=clients)
             self.directory.write_provenance(self._facts)
         self.directory.append(record, mixing)
-        tensors = {**under("server", server.tensors()), "clients.clients": names_to_tensor([])}
+        tensors = {**under("server", server.state_dict()), "clients.clients": names_to_tensor([])}
         about = About(record.round, self._plan.layout, self._plan.course)
         write_aside(self.directory.checkpoint, pack(about, tensors))
 
@@ -109,7 +109,7 @@ class Books:
             return False
         if history and history[-1].accuracy is not None:
             detects = server.method.detects
-            self.directory.write_result(summarise(history, list(server.roster), (), detects))
+            self.directory.write_result(summarise(history, list(server.clients), (), detects))
         return True
 
 

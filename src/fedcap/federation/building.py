@@ -1,4 +1,4 @@
-"""What a plan names, built: the method, the network, and the bench on which clients work."""
+"""What a plan names, built: the method, the network, and the runner of the sites' tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedcap.federation.plan import Plan
 from fedcap.methods import Method
 from fedcap.rng import derived_seed
 from fedcap.state import Tensors
-from fedcap.training import SGD, Bench, Layout, fresh_network
+from fedcap.training import SGD, Layout, TaskRunner, fresh_network
 
 _SGD = TypeAdapter(SGD)
 
@@ -25,12 +25,12 @@ class Built:
     """The things that a plan names."""
 
     method: Method[Any]
-    bench: Bench
+    runner: TaskRunner
     layout: Layout
     weights: Tensor
     """D: the common start."""
-    first_kept: Tensors
-    """What a site keeps before it ever trained."""
+    first_state: Tensors
+    """The client state of a site before it ever trains."""
 
     @classmethod
     def of(cls, plan: Plan) -> Built:
@@ -88,9 +88,9 @@ def _build(
     made = methods.registry.build(method)
     build, called = models.builder(model, shape, classes), models.label(model)
     network = fresh_network(build, derived_seed(seed, "weights"), name=called)
-    bench = Bench(build, made, _sgd(training), seed, network.layout.size, "cpu", called, classes)
+    runner = TaskRunner(build, made, _sgd(training), seed, network.layout.size, "cpu", called, classes)
     weights = network.weights.clone()
-    return Built(made, bench, network.layout, weights, made.first_kept(network))
+    return Built(made, runner, network.layout, weights, made.client_init(network))
 
 
 def _sgd(training: dict[str, Any]) -> SGD:

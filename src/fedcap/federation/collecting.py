@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcap.federation.messages import Answer, Kind, Order, fresh_nonce
 from fedcap.federation.plan import Plan
 from fedcap.federation.transport import Failure, Reply, Transport
-from fedcap.methods.base import Dispatch
+from fedcap.methods.base import Sent
 from fedcap.server.uploads import Upload
 
 
@@ -59,10 +59,10 @@ def collect(
     return Collected(answers, failed, sent + came, time.perf_counter() - began)
 
 
-def served(dispatch: Dispatch, clients: Sequence[str]) -> dict[str, Tensor]:
+def models_by_client(sent: Sent, clients: Sequence[str]) -> dict[str, Tensor]:
     """Return the models, k×D, that each client is sent; clients that are sent the same share a tensor."""
-    rows = dict(zip(clients, map(tuple, dispatch.rows.tolist()), strict=True))
-    made = {places: dispatch.models[list(places)].cpu() for places in set(rows.values())}
+    rows = dict(zip(clients, map(tuple, sent.index.tolist()), strict=True))
+    made = {places: sent.models[list(places)].cpu() for places in set(rows.values())}
     return {client: made[places] for client, places in rows.items()}
 
 

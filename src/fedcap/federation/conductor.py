@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,14 +23,15 @@ from fedcap.errors import InputError, plural
 from fedcap.federation.accounts import catch_up, note_round
 from fedcap.federation.books import Books
 from fedcap.federation.building import Built
-from fedcap.federation.collecting import Collected, collect, served
+from fedcap.federation.collecting import Collected, collect, models_by_client
 from fedcap.federation.ledger import SERVER, Ledger, LedgerEntry, State
 from fedcap.federation.messages import WISHES, Answer, Kind
 from fedcap.federation.plan import Plan
-from fedcap.federation.recording import mean_shares, mixing_of, record_of
+from fedcap.federation.recording import mean_shares, record_of
 from fedcap.federation.transport import Transport
-from fedcap.runs import Reason, RoundRecord, RunDirectory, mass_removal
-from fedcap.server.server import BY_HAND, Opening, Server
+from fedcap.methods.base import Sent
+from fedcap.runs import Mixing, Reason, RoundRecord, RunDirectory, mass_removal
+from fedcap.server.server import BY_HAND, Server
 from fedcap.state import Samples
 from fedcap.training import single_thread
 
@@ -123,32 +124,37 @@ class Conductor:
             return None
         share = max(self.plan.participation, self.plan.least / len(there))
         with single_thread():
-            opening = self.server.open(self.server.select(there, share))
+            sent = self.server.begin(self.server.select(there, share))
         try:
-            return self._played(opening, began)
+            return self._played(sent, began)
         except BaseException:
-            with suppress(RuntimeError):  # the round may have been closed
-                self.server.give_up()
+            with suppress(RuntimeError):  # the round may be finished
+                self.server.cancel()
             raise
 
-    def _played(self, opening: Opening, began: float) -> RoundRecord | None:
-        """Play a round that is open."""
-        asked = self._collect("request", {k: _one(opening.start) for k in opening.asked})
+    def _played(self, sent: Sent, began: float) -> RoundRecord | None:
+        """Play a round that has begun."""
+        server, start = self.server, sent.start
+        pending = server.clients.names(sent.pending)
+        asked = self._collect("request", {k: _one(start) for k in pending})
         with single_thread():
-            serving = self.server.serve(asked.uploads())
-            models = served(serving.dispatch, serving.clients)
-            mixing = mixing_of(serving)
+            if pending:
+                sent = server.supply(asked.uploads())
+            clients = server.clients.names(sent.ids)
+            models = models_by_client(sent, clients)
+            mixing = Mixing.of(server.round, clients, server.clients.names(sent.pool), sent.mixing)
+            entropy = sent.mixing_entropy
         trained = self._collect("train", models)
         if len(trained.answers) < self.plan.least:
-            self._give_up(opening, {**asked.failed, **trained.failed}, len(trained.answers))
+            self._cancel([*clients, *sent.rejected], {**asked.failed, **trained.failed}, len(trained.answers))
             return None
         with single_thread():
             root = None
-            if self._root is not None and serving.root_start is not None:
-                root = self._built.bench.root_update(self._root, serving.round, serving.root_start)
-            shares = self.server.method.shares
-            closing = self.server.close(trained.uploads() if shares else [], root)
-        record = record_of(opening, serving, asked, trained, closing, time.perf_counter() - began, shares)
+            if self._root is not None and server.method.root_samples and start is not None:
+                root = self._built.runner.root_update(self._root, server.round, start)
+            outcome = server.finish(trained.uploads(), root)
+        seconds = time.perf_counter() - began
+        record = record_of(clients, pending, entropy, asked, trained, outcome, seconds, server.method.shares)
         crowd = mass_removal(record)
         if crowd is not None:
             LOG.warning(crowd)
@@ -157,7 +163,7 @@ class Conductor:
         self._books.close_round(record, self.server, mixing)
         self.history.append(record)
         self._by_hand, self._notes = {}, []
-        note_round(self.ledger, record, closing, mean_shares(mixing))
+        note_round(self.ledger, record, outcome, mean_shares(mixing))
         return record
 
     def welcome(self) -> set[str]:
@@ -202,12 +208,13 @@ class Conductor:
             )
         if client not in self._transport.nodes():
             raise InputError(f"{entry.name} is not online: start its site first")
-        start = {client: _one(server.request_start)} if server.asks([client]) else {}
-        asked = self._collect("request", start)
         with single_thread():
-            offer = server.models_for([client], asked.uploads())
-            models = served(offer.dispatch, offer.clients)
-        refused: Mapping[str, str] = {**offer.refused, **asked.failed}
+            sent = server.models_for([client])
+        asked = self._collect("request", {client: _one(sent.start)} if len(sent.pending) else {})
+        with single_thread():
+            sent = server.models_for([client], asked.uploads()) if len(sent.pending) else sent
+            models = models_by_client(sent, server.clients.names(sent.ids))
+        refused: Mapping[str, str] = {**sent.rejected, **asked.failed}
         if client not in refused and self.ledger.count_customised(client, self.plan.customised):
             made = self._collect("customise", models)
             if client in made.answers:
@@ -226,27 +233,26 @@ class Conductor:
         seconds = min(self.plan.deadline, MOST_HELLO) if kind == "hello" else self.plan.deadline
         return collect(self._transport, self.plan, kind, self.server.round, models, seconds)
 
-    def _give_up(self, opening: Opening, failed: Mapping[str, str], answered: int) -> None:
-        """Let the round go: it counts for nothing, and is played again."""
-        self.server.give_up()
+    def _cancel(self, clients: Sequence[str], failed: Mapping[str, str], answered: int) -> None:
+        """Cancel the round: it does not count, and is played again."""
+        number = self.server.round
+        self.server.cancel()
         each = "; ".join(f"{client} {why}" for client, why in failed.items())
-        reason = (
-            f"{answered} of {plural(len(opening.clients), 'site')} answered, {self.plan.least} are needed"
-        )
-        LOG.warning("round %s given up: %s: %s", opening.round, reason, each)
-        self.audit.write("given-up", round=opening.round, by=SERVER, reason=reason, failed=dict(failed))
+        reason = f"{answered} of {plural(len(clients), 'site')} answered, {self.plan.least} are needed"
+        LOG.warning("round %s given up: %s: %s", number, reason, each)
+        self.audit.write("given-up", round=number, by=SERVER, reason=reason, failed=dict(failed))
 
     def _follow_ledger(self) -> None:
         """Do on the server what the operator did in the ledger."""
         for client, entry in self.ledger.entries().items():
             if entry.allowed:  # rows by the ledger's order, whoever is online when
-                self.server.roster.enrol(client)
+                self.server.clients.add(client)
             out = client in self.server.removed
             if out and entry.allowed:
                 self.server.readmit(client)
                 self._by_hand.pop(client, None)
                 self._notes.append(f"{client} was taken back: {entry.changes[-1].reason}")
-            elif entry.state == State.REMOVED and not out and client in self.server.roster:
+            elif entry.state == State.REMOVED and not out and client in self.server.clients:
                 reason = entry.changes[-1].reason
                 self.server.remove(client, reason)
                 self._by_hand[client] = Reason(BY_HAND, None, None, reason)

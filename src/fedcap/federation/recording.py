@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from fedcap.federation.collecting import Collected
 from fedcap.federation.messages import Answer
-from fedcap.runs import Accuracy, ClientAccuracy, Mixing, RoundRecord, Seconds, finite, recorded
-from fedcap.server.server import Closing, Opening, Serving
+from fedcap.runs import Accuracy, ClientAccuracy, Mixing, RoundRecord, Seconds, outcome_fields
+from fedcap.server.server import RoundOutcome
 from fedcap.server.uploads import MEDIANS_BELIEVED
 
 
 def record_of(
-    opening: Opening,
-    serving: Serving,
+    clients: Sequence[str],
+    pending: Sequence[str],
+    entropy: float | None,
     asked: Collected,
     trained: Collected,
-    closing: Closing,
+    outcome: RoundOutcome,
     seconds: float,
     shares: bool,
 ) -> RoundRecord:
-    """Return the record of a round that took so long; `shares` is whether the method shares anything."""
-    out = {*closing.removed, *closing.refused}
+    """Return the record of a round; `shares` is whether the method exchanges models at all."""
+    fields = outcome_fields(outcome)
+    out = {*outcome.removed, *outcome.rejected}
     counted = {client: answer for client, answer in trained.answers.items() if client not in out}
     waited = asked.seconds + trained.seconds
     return RoundRecord(
-        round=opening.round,
-        participants=list(serving.clients),
-        asked=list(opening.asked),
+        round=outcome.round,
+        participants=list(clients),
+        asked=list(pending),
         accuracy=told_accuracy(counted, shares),
-        scores=finite(dict(closing.scores)),
-        limits=finite(dict(closing.limits)),
-        weights_entropy=serving.mixing_entropy,
-        refused={**closing.refused, **serving.offer.refused, **asked.failed, **trained.failed},
-        bounded=dict(closing.bounded),
-        removed=recorded(closing.removed),
-        suspected=recorded(closing.suspected),
+        weights_entropy=entropy,
         attack=None,
         diverged=[],
         bytes=asked.bytes + trained.bytes,
         seconds=Seconds(train=waited, server=seconds - waited, total=seconds),
-        notes=[*closing.notes, *(f"{client}: {why}" for client, why in closing.ignored)],
+        **{**fields, "refused": {**fields["refused"], **asked.failed, **trained.failed}},
     )
-
-
-def mixing_of(serving: Serving) -> Mixing | None:
-    """Return who is mixed from whom in the models that go out in a round, if those are mixtures."""
-    return Mixing.of(serving.round, serving.clients, serving.pool, serving.dispatch.mixing)
 
 
 def mean_shares(mixing: Mixing | None) -> dict[str, float] | None:

@@ -21,7 +21,7 @@ from fedcap.federation.messages import WISHES, Answer, Order
 from fedcap.federation.plan import Plan, SitePolicy
 from fedcap.federation.site_data import SiteData, load_site_data
 from fedcap.federation.site_state import SiteState, StateFolder
-from fedcap.training import Job, ModelError, single_thread
+from fedcap.training import ModelError, Task, single_thread
 from fedcap.training.network import PROCESS_WIDE
 
 LOG = logging.getLogger("fedcap")
@@ -109,51 +109,46 @@ class Site:
         return replace(answer, samples=samples, tested=0 if order.kind == "request" else tested)
 
     def _request(self, order: Order, desk: Desk, models: Tensor) -> Answer:
-        """Train an update from the model, to be compared by; nothing is kept."""
+        """Train an update from the model, to be compared by; the site's state stays as it is."""
         if len(models) != 1:
             raise Refusal(f"a request is trained from one model, not {len(models)}")
-        work = desk.built.bench.perform(self._job(order), desk.data.local, models, desk.built.first_kept)
-        assert work.update is not None
-        return Answer(order.nonce, order.round, work.update.clone().numpy())
+        task = Task("request", self.client, order.round)
+        result = desk.built.runner.run(task, desk.data.local, models, desk.built.first_state)
+        assert result.update is not None
+        return Answer(order.nonce, order.round, result.update.clone().numpy())
 
     def _train(self, order: Order, desk: Desk, models: Tensor, test: bool) -> Answer:
-        """Take part in a round, and keep what comes of it."""
-        kept = desk.states.before(order.round).kept or desk.built.first_kept
-        job = replace(self._job(order), evaluate=test)
-        received = desk.built.bench.shared(job, desk.data.local, models, kept)
-        work = desk.built.bench.perform(job, desk.data.local, models, kept)
-        if not work.performed.finite:
+        """Take part in a round, and keep the new state."""
+        own = desk.states.before(order.round).kept or desk.built.first_state
+        task = Task("train", self.client, order.round, evaluate=test)
+        result = desk.built.runner.run(task, desk.data.local, models, own)
+        if not result.is_finite:
             raise Refusal("training came to weights that are not finite")
-        assert work.update is not None
-        assert work.kept is not None
-        update = work.update.clone().numpy() if desk.built.method.shares else None
-        desk.states.save(SiteState(order.round, work.kept, received, desk.data.scaling))
+        assert result.update is not None
+        assert result.state is not None
+        update = result.update.clone().numpy() if desk.built.method.shares else None
+        desk.states.save(SiteState(order.round, result.state, result.received, desk.data.scaling))
         return Answer(
             order.nonce,
             order.round,
             update,
-            extra=work.performed.extra,
-            shared_correct=work.performed.shared_correct,
-            personal_correct=work.performed.personal_correct,
+            extra=result.feedback,
+            shared_correct=result.received_correct,
+            personal_correct=result.personal_correct,
         )
 
     def _customise(self, order: Order, desk: Desk, models: Tensor, test: bool) -> Answer:
-        """Keep a model that was made for this site; it is its own until it takes part in a round."""
+        """Keep a model that was made for this site, until it takes part in a round."""
         state = desk.states.last() or SiteState()
-        kept = state.kept or desk.built.first_kept
-        job = Job("evaluate", self.client, order.round, evaluate=test, holds_personal=False)
-        received = desk.built.bench.shared(job, desk.data.local, models, kept)
-        if received is None:
+        own = state.kept or desk.built.first_state
+        task = Task("evaluate", self.client, order.round, evaluate=test, has_personal=False)
+        result = desk.built.runner.run(task, desk.data.local, models, own)
+        if result.received is None:
             raise Refusal("no model came")
-        work = desk.built.bench.perform(job, desk.data.local, models, kept)
         number = max(order.round, state.round)
-        desk.states.save(replace(state, round=number, received=received, scaling=desk.data.scaling))
+        desk.states.save(replace(state, round=number, received=result.received, scaling=desk.data.scaling))
         self._note("customised", order)
-        return Answer(order.nonce, order.round, shared_correct=work.performed.shared_correct)
-
-    def _job(self, order: Order) -> Job:
-        """Return the job of an order to train: its random numbers are those of a simulated client."""
-        return Job("train" if order.kind == "train" else "request", self.client, order.round)
+        return Answer(order.nonce, order.round, shared_correct=result.received_correct)
 
 
 def _models(order: Order, plan: Plan) -> Tensor:

@@ -53,7 +53,7 @@ def load_site_data(dataset: Mapping[str, Any], client: str | None, seed: int, pl
         share = source.train_share
         dealt = source.prepare(replace(data.federate(loaded, Whole(), 1, None, share, seed), names=(ALL,)))
     else:
-        dealt = data.deal(source, loaded, seed)
+        dealt = data.federate_source(source, loaded, seed)
     name = ALL if client is None else client
     if name not in dealt.names:
         raise InputError(f"the data set has no client {name!r}: {nearest(name, dealt.names)}")

@@ -1,29 +1,22 @@
-"""How an option of a method names a rule, a detector or a policy: by name, by table, or as an object.
+"""The interface of a federated method: pure server steps over explicit state, and one step on the client.
 
-What a server sends in a round: models, and which of them go to whom.
+The simulation and the federation drive every method in the same way. In a round,
 
-What every method is: pure server steps over explicit state, and one step on the client.
+    sent    = method.send(state, ids, requests)          which models go to which clients
+    result  = method.train(client, received, own)        on each client
+    view    = method.view(state, sent, batch)            what the server sees of the uploads
+    verdict = defence(view, memory)                      which clients are removed (`fedcap.detection`)
+    state   = method.update(state, sent, view, verdict)  the state after the uploads that count
 
-A round, whoever drives it (the simulation here, a federation elsewhere):
-
-    asked    = method.asks(state, ids)                       who must first send a request
-    dispatch = method.dispatch(state, ids, requests)         which models go to whom
-    trained  = method.train(client, received, kept)          on each client
-    look     = method.look(state, dispatch, uploads)         what the server sees of the uploads
-    verdict  = judge(look, memory)                           who is removed (`detection`)
-    state    = method.absorb(state, judged)                  the state after the others' uploads
-
-The state is a dataclass of tensors, so that any method's state can be written to disk and read back. `ids`
-are rows of the roster, not identities.
-
-The end of a round as one step over state and memory: look at the uploads, judge, absorb what counts.
+The state is a dataclass of tensors, so that any method's state can be saved and restored. `ids` are rows of
+the client index. N is the number of participants, D of weights, R of distinct models that are sent.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -33,11 +26,21 @@ from torch import Tensor, nn
 
 from fedcap import fingerprint
 from fedcap.aggregators import Aggregator
-from fedcap.detection import Detector, Judge, Look, Policy, Verdict, as_policy, make_judge, policies
+from fedcap.detection import (
+    Batch,
+    Defence,
+    Detector,
+    Policy,
+    RoundView,
+    Verdict,
+    as_policy,
+    make_defence,
+    policies,
+)
 from fedcap.matrix import Rows
 from fedcap.registry import Registry
 from fedcap.state import Tensors
-from fedcap.training import Layout, LocalClient, Network, Trained
+from fedcap.training import ClientUpdate, Layout, LocalClient, Network
 
 Choice = (
     str
@@ -47,154 +50,118 @@ Choice = (
     | InstanceOf[Policy]
     | InstanceOf[type[Any]]
 )
-"""A thing's name, a table of its name and options, an object, or a class."""
+"""A rule, a detector or a policy: its name, a table of its name and options, an object, or a class."""
 
 
-class Dispatch:
-    """What the server sends: participant n receives the rows `rows[n]` of `models`."""
+def _no_ids() -> Tensor:
+    return torch.empty(0, dtype=torch.long)
 
-    def __init__(
-        self, ids: Tensor, models: Tensor, rows: Tensor, mixing: Tensor | None = None, fresh: bool = False
-    ) -> None:
-        self.ids = ids
-        """N: rows of the roster, ascending."""
-        self._models: Tensor | None = models
-        self.rows = rows
-        """N×k: k is 1, unless the method sends each client several models, or none."""
-        self.mixing = mixing
-        """N×P: if participants' models were mixed from a pool of P models, the weights of the mixtures."""
-        self._fresh = fresh
-        """Whether the models were made for this dispatch alone, so that `hand_over` need not copy them."""
+
+@dataclass(eq=False)
+class Sent:
+    """What the server sends in a round: participant n receives the models `models[index[n]]`."""
+
+    ids: Tensor
+    """N rows of the client index, ascending."""
+    models: Tensor
+    """R×D."""
+    index: Tensor
+    """N×k rows of `models`; k is 1 unless the method sends each client several models, or none."""
+    mixing: Tensor | None = None
+    """N×P: the weights of a pool of P models in each participant's model, if models were mixed."""
+    pool: Tensor = field(default_factory=_no_ids)
+    """P: the clients whose models are in the pool."""
+    pending: Tensor = field(default_factory=_no_ids)
+    """Clients that must first train an update from `start` and send it, before there is a model for them."""
+    start: Tensor | None = None
+    """D: the model from which pending clients, and the server's own root set, train an update."""
+    feedback: int = 0
+    """The number of values that each client sends in addition to its update."""
+    is_fresh: bool = False
+    """Whether each participant has a model made for it alone, which `take_models` need not copy."""
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    """By name, clients for which there is no model, and why; the server fills it in."""
 
     @classmethod
-    def to_all(cls, ids: Tensor, model: Tensor) -> Dispatch:
-        """Send everybody the same model, D."""
-        return cls(ids, model[None], torch.zeros(len(ids), 1, dtype=torch.long))
+    def to_all(cls, ids: Tensor, model: Tensor, start: Tensor | None = None) -> Sent:
+        """Send all clients the same model, D."""
+        return cls(ids, model[None], torch.zeros(len(ids), 1, dtype=torch.long), start=start)
 
-    def copy(self) -> Dispatch:
-        """Return the same dispatch, to be used up in its place."""
-        return Dispatch(self.ids, self.models, self.rows, self.mixing)
+    @classmethod
+    def request(cls, pending: Tensor, start: Tensor) -> Sent:
+        """Send no models yet: ask these clients for an update from `start` first."""
+        nothing = torch.empty(0, 1, dtype=torch.long)
+        return cls(pending[:0], start[None, :][:0], nothing, pending=pending, start=start)
 
     @property
-    def models(self) -> Tensor:
-        """R×D: the models that are sent."""
-        if self._models is None:
-            raise RuntimeError("the models of this dispatch were handed over: a round is closed once")
-        return self._models
+    def mixing_entropy(self) -> float | None:
+        """The mean entropy, in nats, of the weights from which each model was mixed, if models were mixed."""
+        if self.mixing is None or not len(self.mixing):
+            return None
+        return float(torch.special.entr(self.mixing).sum(dim=1).mean())
 
-    def hand_over(self, ids: Tensor) -> Tensor:
+    def take_models(self, ids: Tensor) -> Tensor:
         """Return the model that each of these participants received, N×D, for the caller to write to.
 
-        If `ids` are all participants, and each had a model made for it alone, the models themselves are
-        returned, and can no longer be read from this dispatch. Otherwise they are copied.
+        If `ids` are all participants and their models are fresh, the models themselves are returned and this
+        object no longer has them. Otherwise they are copied.
         """
-        at = torch.searchsorted(self.ids, ids)
-        first = self.rows[at, 0]
-        if self._fresh and len(at) == len(self.models) and bool((first == torch.arange(len(at))).all()):
-            given, self._models = self.models, None
-            return given
+        first = self.index[torch.searchsorted(self.ids, ids), 0]
+        if self.is_fresh and len(first) == len(self.models):
+            taken, self.models = self.models, self.models[:0]
+            return taken
         return self.models[first.to(self.models.device)]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The models that a server holds."""
+
+    global_model: Tensor | None = None
+    """D: the one model for all clients, if the method has one."""
+    ids: Tensor | None = None
+    """P: the clients of which the server holds a model, if it holds any."""
+    models: Tensor | None = None
+    """P×D: these clients' models."""
 
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Uploads:
-    """What came back and was admitted: a row per client, in ascending order of ids."""
-
-    ids: Tensor
-    """N: rows of the roster."""
-    updates: Tensor
-    """N×D."""
-    samples: Tensor
-    """N sample counts, as claimed and bounded."""
-    malicious: int = 0
-    """How many rows the server assumes to be malicious; rules that need a number use it."""
-    extra: Tensor | None = None
-    """N×e: what else the method asked each client for; finite numbers."""
-    root: Tensor | None = None
-    """D: the update of the server's own root set, for methods that have one."""
-    round: int = 1
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def only(self, mask: Tensor) -> Uploads:
-        """Return the rows for which the mask holds."""
-        return replace(
-            self,
-            ids=self.ids[mask],
-            updates=self.updates[mask],
-            samples=self.samples[mask],
-            extra=None if self.extra is None else self.extra[mask],
-        )
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A round that was looked at and judged: what was sent, what came back, and whose uploads count."""
-
-    dispatch: Dispatch
-    uploads: Uploads
-    look: Look
-    stay: Tensor
-    """N flags: whose upload counts. The others are removed, suspected, or not finite."""
-    removed: Tensor
-    """Ids of those who were removed for good in this round."""
-
-    @cached_property
-    def staying(self) -> Uploads:
-        """The uploads that count. Fewer malicious ones are assumed among them, if some were found.
-
-        Found are those who sent no numbers, or are removed; the suspected may be honest.
-        """
-        if bool(self.stay.all()):
-            return self.uploads
-        found = int((~self.look.finite | torch.isin(self.look.ids, self.removed)).sum())
-        left = max(0, self.uploads.malicious - found)
-        return replace(self.uploads.only(self.stay), malicious=left)
-
-
-@dataclass(frozen=True)
-class Pools:
-    """The models that a server holds of its clients, if it holds any."""
-
-    ids: Tensor
-    """P: whose they are."""
-    models: Tensor
-    """P×D."""
-
-
-@dataclass(frozen=True)
 class Method(ABC, Generic[S]):
-    """A federated method; options are the fields of the dataclass that implements it."""
+    """A federated method; options are the fields of the dataclass that implements it.
+
+    On the client, `received` is k×D, the models that the server sent. `own` is the client state: what the
+    client keeps from round to round, as named float32 tensors whose names and shapes stay the same over a
+    run. "personal" is the client's personal model, D; a method may keep more.
+    """
 
     state_type: ClassVar[type[Any]]
     """The dataclass of tensors that is the server's state."""
     shares: ClassVar[bool] = True
-    """Whether anything goes to the server at all."""
+    """Whether clients and server exchange models at all."""
     root_samples: ClassVar[int] = 0
-    """How many clean samples, which no client has, the server needs for itself."""
+    """The number of clean samples, which no client has, that the server needs for itself."""
 
     detectors: Choice | tuple[Choice, ...] = ()
-    """Who looks for malicious clients: names of detectors, or tables of names and options."""
+    """Detectors of malicious clients: names, or tables of a name and options."""
     policy: Choice = "strikes"
     """How the detectors' accusations lead to removal."""
 
     def __post_init__(self) -> None:
         """Build the detectors and the policy at once, so that mistakes in them are found early."""
-        _ = self.judge
+        _ = self.defence
 
     @cached_property
-    def judge(self) -> Judge | None:
-        """The detectors and the policy over them; none if nobody is ever removed."""
-        return make_judge(self._detectors(), self._policy())
+    def defence(self) -> Defence | None:
+        """The detectors and the policy over them; None if no client is ever removed."""
+        return make_defence(self._detectors(), self._policy())
 
     @property
     def revised(self) -> list[str]:
-        """The parts that compute otherwise than they once did with the same options: runs are other runs."""
-        return [] if self.judge is None else self.judge.revised
+        """The parts that compute something else than they once did with the same options."""
+        return [] if self.defence is None else self.defence.revised
 
     def _policy(self) -> Choice:
         return self.policy
@@ -204,12 +171,12 @@ class Method(ABC, Generic[S]):
 
     @property
     def detects(self) -> bool:
-        """Whether the server removes clients it finds malicious."""
-        return self.judge is not None and self.shares
+        """Whether the server removes clients that it finds malicious."""
+        return self.defence is not None and self.shares
 
     def settings(self) -> dict[str, Any]:
-        """Return all options as plain values, spelled in one way however they were given."""
-        found = () if self.judge is None else self.judge.detectors.items()
+        """Return all options as plain values, written in one way however they were given."""
+        found = () if self.defence is None else self.defence.detectors.items()
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "detectors": [fingerprint.written(name, detector) for name, detector in found],
@@ -217,112 +184,51 @@ class Method(ABC, Generic[S]):
         }
 
     @abstractmethod
-    def start(self, weights: Tensor, layout: Layout) -> S:
-        """Return the server's state before the first round; all clients start from `weights`."""
-
-    def asks(self, state: S, ids: Tensor) -> Tensor:
-        """Return which participants the server must ask for a request first, N flags."""
-        return torch.zeros(len(ids), dtype=torch.bool)
-
-    def request_start(self, state: S) -> Tensor | None:
-        """Return the model, D, from which those asked train their request, and the server its root update."""
-        return None
+    def init(self, weights: Tensor, layout: Layout) -> S:
+        """Return the server's state before the first round; all clients start from `weights`, D."""
 
     @abstractmethod
-    def dispatch(self, state: S, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
-        """Return the models for these participants; `requests` has an update of each one asked."""
+    def send(self, state: S, ids: Tensor, requests: Mapping[int, Tensor] | None = None) -> Sent:
+        """Return the models for these participants.
 
-    def extra(self, dispatch: Dispatch) -> int:
-        """Return how many numbers each client is asked for besides its update."""
-        return 0
+        If some of them must first send an update, return `Sent.request` of these. The server then calls
+        again with the updates that came, by id; clients without one are left out.
+        """
 
-    def look(self, state: S, dispatch: Dispatch, uploads: Uploads) -> Look:
+    def view(self, state: S, sent: Sent, batch: Batch) -> RoundView:
         """Return what the server sees of the uploads: the updates as they were sent, unless overridden."""
-        return Look(
-            uploads.round, uploads.ids, uploads.updates, Rows(uploads.updates), samples=uploads.samples
-        )
+        return RoundView(batch, Rows(batch.updates))
 
     @abstractmethod
-    def absorb(self, state: S, judged: Judged) -> tuple[S, Sequence[str]]:
-        """Return the state after the round, and notes on where it departed from the settings."""
-
-    def global_model(self, state: S) -> Tensor | None:
-        """Return the server's one model for all, D, if it has one."""
-        return None
-
-    def pools(self, state: S) -> Pools | None:
-        """Return the clients' models that the server holds, if it holds any."""
-        return None
+    def update(self, state: S, sent: Sent, view: RoundView, verdict: Verdict) -> S:
+        """Return the state after the round; `view.counted(verdict)` are the uploads that count."""
 
     def forget(self, state: S, ids: Tensor) -> S:
-        """Return the state without anything of these clients, who are removed by hand."""
+        """Return the state without these clients, which the operator removed."""
         return state
 
-    def request(self, client: LocalClient, start: Tensor) -> Tensor:
-        """On the client: return the update by which it asks for its first model."""
-        learner = client.learner(start)
-        client.fit(learner)
-        return learner.weights - start
+    def inspect(self, state: S) -> Inspection:
+        """Return the models that the server holds."""
+        return Inspection()
 
-    def first_kept(self, network: Network) -> Tensors:
-        """On the client: return what it keeps before it ever trains; the network has the common weights."""
+    def client_init(self, network: Network) -> Tensors:
+        """Return the client state before a client ever trains; the network has the common weights."""
         return {"personal": network.weights}
 
-    def shared(self, client: LocalClient, received: Tensor, kept: Tensors) -> Tensor | None:
-        """On the client: return the model it has on receipt, before training; none if none came."""
+    def received_model(self, client: LocalClient, received: Tensor, own: Tensors) -> Tensor | None:
+        """Return the model, D, that a client has on receipt, before it trains; None if it received none."""
         return received[0] if len(received) else None
 
-    def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
-        """On the client: return the logits of its personal model for inputs x."""
-        return network.logits(kept["personal"], x)
-
-    def personal_model(self, build: Callable[[Tensor], nn.Module], kept: Tensors) -> nn.Module:
-        """Return the personal model as a module; `build` makes one of a weight vector, D."""
-        return build(kept["personal"])
-
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        """On the client: train from the model received; keep the trained model as the personal one."""
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
+        """Train for one round on the client: here from the model received, which becomes the personal one."""
         learner = client.learner(received[0])
         client.fit(learner)
-        return Trained(learner.weights - received[0], {"personal": learner.weights})
+        return ClientUpdate(learner.weights - received[0], {"personal": learner.weights})
+
+    def predictor(self, network: Network, own: Tensors) -> nn.Module:
+        """Return the module with which a client predicts, made from the network; it shares its weights."""
+        network.load(own["personal"])
+        return network.module
 
 
 registry: Registry[Method[object]] = Registry("method", Method, "fedcap.methods")
-
-
-@dataclass(frozen=True)
-class Conclusion:
-    """The outcome of a round on the server."""
-
-    state: Any
-    """The method's state after the round."""
-    memory: Tensors
-    """What the detectors and their policy remember."""
-    look: Look
-    verdict: Verdict
-    refused: Mapping[int, str]
-    """Whose upload did not count though they are not removed, and why; by rows of the roster."""
-    notes: Sequence[str]
-    """Where the method departed from the settings."""
-
-
-def conclude(
-    method: Method[Any], state: Any, memory: Tensors, dispatch: Dispatch, uploads: Uploads
-) -> Conclusion:
-    """Return what follows from a round's uploads.
-
-    State and memory stay as they are, but the dispatch may hand its models over: it is used once. Whoever
-    is removed or suspected does not count, nor does a row that cannot be computed with.
-    """
-    look = method.look(state, dispatch, uploads)
-    verdict = Verdict()
-    if method.judge is not None:
-        verdict, memory = method.judge(look, memory)
-    refused = dict.fromkeys(look.ids[~look.finite].tolist(), "not finite")
-    refused |= {client: reason.sentence for client, reason in verdict.suspected.items()}
-    refused = {client: why for client, why in refused.items() if client not in verdict.removed}
-    removed = torch.tensor(list(verdict.removed), dtype=torch.long)
-    out = torch.cat([removed, torch.tensor(list(refused), dtype=torch.long)])
-    judged = Judged(dispatch, uploads, look, ~torch.isin(look.ids, out), removed)
-    state, notes = method.absorb(state, judged)
-    return Conclusion(state, memory, look, verdict, refused, [*verdict.notes, *notes])

@@ -1,7 +1,7 @@
 """The equations of FedCAP (Li et al., ACSAC 2024) as pure functions on matrices.
 
-Rows are clients, columns are weights: `pool` and `models` are N×D, `requests` R×D, weights R×N. Eq. 4, the
-cosines between updates, is `fedcap.matrix.cosines`.
+Rows are clients, columns are weights: `pool` and `models` are N×D, `requests` R×D, mixing weights R×N. Eq. 4,
+the cosines between updates, is `fedcap.matrix.cosines`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from torch import Tensor
 from fedcap.matrix import NARROW, Rows, Values, column_blocks, cosines, to_floats, to_tensor, weighted_mean
 from fedcap.products import fast_products
 
+PER_VARIANCE = 100.0
+SHARPEST = (1.0, 20.0)
+"""The smallest and the largest alpha that `alpha="auto"` chooses."""
+
 
 def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) -> Tensor:
     """Return how much each client of the pool contributes to each request, R×N (Eq. 5).
 
-    `own[r]` is the row of r's own update in the pool, or −1 for a newcomer. A client of the pool gives
-    itself `phi` and shares 1 − `phi` over the others by softmax(alpha · cosine); a newcomer shares 1
-    over all. Rows sum to 1: a client alone in the pool has nobody to share with and keeps all.
+    `own[r]` is the row of r's own update in the pool, or −1 for a newcomer. A client of the pool gives itself
+    `phi` and divides 1 − `phi` among the others by softmax(alpha · cosine); a newcomer divides 1 among all.
+    Rows sum to 1: the only client of a pool keeps all.
     """
     own = own.to(similarities.device)
     count = similarities.shape[1]
@@ -32,13 +36,13 @@ def mixing_weights(similarities: Tensor, own: Tensor, alpha: float, phi: float) 
     return torch.where(mine, phi, torch.where(known, (1 - phi) * others, others))
 
 
-def sharpness(similarities: Tensor) -> float:
-    """Return alpha from how much the cosines within a pool, N×N, vary.
+def choose_alpha(similarities: Tensor) -> float:
+    """Return alpha from how much the cosines within a pool, N×N, vary: the option `alpha="auto"`.
 
         alpha = 100 · variance of the cosines between different clients, from 1 to 20
 
-    Cosines of clients who have nothing particular in common scatter by chance, and a sharp softmax would
-    follow chance; if clients fall into groups, the cosines are far apart, and sharpness parts the groups.
+    Cosines of clients without anything in common scatter by chance, and a sharp softmax would follow chance.
+    If clients form groups, the cosines are far apart, and a large alpha separates the groups.
     """
     count = len(similarities)
     if count < 3:
@@ -47,22 +51,8 @@ def sharpness(similarities: Tensor) -> float:
     return min(max(PER_VARIANCE * float(others.double().var(correction=0)), SHARPEST[0]), SHARPEST[1])
 
 
-PER_VARIANCE = 100.0
-SHARPEST = (1.0, 20.0)
-
-
-def customization_weights(requests: Values, pool: Values, own: Values, alpha: float, phi: float) -> Tensor:
-    """Return the weights from which each request's model is mixed, R×N (Eqs. 4 and 5).
-
-    Tensors, NumPy arrays and nested lists are taken; `own` is as in `mixing_weights`.
-    """
-    theirs = to_floats(pool)
-    similarities = cosines(Rows(to_floats(requests).to(theirs)), Rows(theirs))
-    return mixing_weights(similarities, to_tensor(own), alpha, phi)
-
-
 @fast_products()
-def customised_models(weights: Tensor, models: Tensor) -> Tensor:
+def mix_models(weights: Tensor, models: Tensor) -> Tensor:
     """Return the model made for each request, R×D: its weights times the recovered models (Eq. 3)."""
     mixed = models.new_empty(len(weights), models.shape[1])
     for columns in column_blocks(models.shape[1], NARROW):
@@ -76,9 +66,19 @@ def global_model(models: Tensor, samples: Tensor) -> Tensor:
     return weighted_mean(models, samples)
 
 
-def calibrate(models: Values, reference: Values) -> Tensor:
-    """Return the updates as seen from one common point, N×D: the models minus the global model.
+def customization_weights(requests: Values, pool: Values, own: Values, alpha: float, phi: float) -> Tensor:
+    """Return the weights from which each request's model is mixed, R×N (Eqs. 4 and 5).
 
-    Tensors, NumPy arrays and nested lists are taken.
+    It takes tensors, NumPy arrays and nested lists; `own` is as in `mixing_weights`.
+    """
+    theirs = to_floats(pool)
+    similarities = cosines(Rows(to_floats(requests).to(theirs)), Rows(theirs))
+    return mixing_weights(similarities, to_tensor(own), alpha, phi)
+
+
+def calibrate(models: Values, reference: Values) -> Tensor:
+    """Return the updates measured from one common point, N×D: the models minus the global model (Eq. 6).
+
+    It takes tensors, NumPy arrays and nested lists.
     """
     return to_floats(models) - to_floats(reference)

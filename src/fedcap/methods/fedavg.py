@@ -1,15 +1,14 @@
-"""What FedAvg, Ditto, FedRoD and FLTrust share: a server with one model, which it sends to everybody.
+"""FedAvg: one global model, moved each round by the (weighted) mean update of the participants.
 
-FedAvg: one global model, moved each round by the (weighted mean) update of the participants.
-
-Reference: McMahan et al., AISTATS 2017. Its personal reading, the model a client has after training
-locally from the global one, is FedAvg-FT (Cheng et al., "Fine-tuning is fine in federated learning").
-Any aggregation rule may stand in the mean's place. Malicious clients send attacked updates.
+Reference: McMahan et al., AISTATS 2017. Its personal model, the one that a client has after training locally
+from the global model, is FedAvg-FT (Cheng et al., "Fine-tuning is fine in federated learning"). Any
+aggregation rule may replace the mean. Malicious clients send attacked updates. `GlobalModel` is the server
+with one model for all clients, which Ditto, FedRoD and FLTrust share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -18,9 +17,12 @@ from torch import Tensor
 
 from fedcap import aggregators
 from fedcap.aggregators import Aggregator, Robust
-from fedcap.detection import Look
-from fedcap.methods.base import Choice, Dispatch, Judged, Method, Uploads, registry
+from fedcap.detection import Batch, RoundView, Verdict
+from fedcap.methods.base import Choice, Inspection, Method, Sent, registry
 from fedcap.training import Layout
+
+FALLBACK = "median"
+"""The rule for rounds with too few rows for the chosen rule: it works with any number of rows."""
 
 
 @dataclass(frozen=True)
@@ -31,63 +33,58 @@ class GlobalState:
     """D: the global model."""
 
     def moved(self, step: Tensor | None) -> GlobalState:
-        """Return the state after a step, or the same if there is none to take."""
+        """Return the state after a step; without a step, the same state."""
         return self if step is None else GlobalState(self.model + step)
 
 
 @dataclass(frozen=True)
 class GlobalModel(Method[GlobalState]):
-    """A method whose server has one model for all."""
+    """A method whose server has one model for all clients."""
 
     state_type: ClassVar[type[Any]] = GlobalState
 
-    def start(self, weights: Tensor, layout: Layout) -> GlobalState:
+    def init(self, weights: Tensor, layout: Layout) -> GlobalState:
         """Start from the common weights."""
         return GlobalState(weights)
 
-    def dispatch(self, state: GlobalState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
-        """Send everybody the global model."""
-        return Dispatch.to_all(ids, state.model)
+    def send(self, state: GlobalState, ids: Tensor, requests: Mapping[int, Tensor] | None = None) -> Sent:
+        """Send all clients the global model."""
+        return Sent.to_all(ids, state.model)
 
-    def look(self, state: GlobalState, dispatch: Dispatch, uploads: Uploads) -> Look:
-        """See the updates as they were sent: all of them start at the global model already."""
-        seen = super().look(state, dispatch, uploads)
-        return replace(seen, reference=state.model)
+    def view(self, state: GlobalState, sent: Sent, batch: Batch) -> RoundView:
+        """Return the updates as they were sent: all of them start at the global model already."""
+        return replace(super().view(state, sent, batch), reference=state.model)
 
-    def global_model(self, state: GlobalState) -> Tensor:
+    def inspect(self, state: GlobalState) -> Inspection:
         """Return the one model."""
-        return state.model
+        return Inspection(global_model=state.model)
 
 
-FALLBACK = "median"
-"""The rule for rounds that have too few rows for the one asked for: it works with any number."""
+def combine(rule: Aggregator, batch: Batch, notes: list[str]) -> Tensor | None:
+    """Return the rule's aggregate of the rows; None without rows.
 
-
-def combine(rule: Aggregator, uploads: Uploads) -> tuple[Tensor | None, Sequence[str]]:
-    """Return the rule's aggregate of the rows, none if there are none, and notes.
-
-    A round may have too few rows for the M assumed, or for the rule at all; then M is lowered, or the
-    median takes the rule's place. The notes say so, and also that a rule withstands fewer than M.
+    A round may have too few rows for the number M of malicious rows that is assumed, or for the rule at all;
+    then M is lowered, or the median replaces the rule. The notes say so, and also that a rule tolerates fewer
+    than M.
     """
-    rows, assumed = len(uploads), uploads.malicious
+    rows, assumed = len(batch), batch.assumed_malicious
     if not rows:
-        return None, ()
-    notes = []
-    if rule.takes(rows) < 0:
+        return None
+    if rule.max_malicious(rows) < 0:
         notes.append(f"{rows} rows are too few for {type(rule).__name__}: {FALLBACK} used")
         rule = aggregators.make(FALLBACK)
-    told = min(assumed, rule.takes(rows))
-    withstood = rule.withstands(rows, told)
-    if isinstance(rule, Robust) and withstood < assumed:  # the mean promises nothing
-        who = f"{type(rule).__name__}, told {told}, withstands {withstood}"
-        notes.append(f"{assumed} malicious of {rows} rows assumed: {who}")
-    return rule(uploads.updates, uploads.samples, told), notes
+    malicious = min(assumed, rule.max_malicious(rows))
+    tolerated = rule.tolerates(rows, malicious)
+    if isinstance(rule, Robust) and tolerated < assumed:  # the mean promises nothing
+        name = f"{type(rule).__name__}, given M = {malicious}, tolerates {tolerated}"
+        notes.append(f"{assumed} malicious of {rows} rows assumed: {name}")
+    return rule(batch.updates, batch.samples, malicious)
 
 
 @registry.register("fedavg", "fedavg-ft")
 @dataclass(frozen=True)
 class FedAvg(GlobalModel):
-    """One global model, the mean of all clients' (or by another rule); personal reading: FedAvg-FT."""
+    """One global model, the mean of all clients' models (or another rule); personal model: FedAvg-FT."""
 
     rule: Choice = "mean"
     """How updates are aggregated: a rule by its name, as a table of its name and options, or an object."""
@@ -105,7 +102,6 @@ class FedAvg(GlobalModel):
         """Return all options as plain values, the rule's too."""
         return {**super().settings(), "rule": aggregators.registry.canonical(self.rule)}
 
-    def absorb(self, state: GlobalState, judged: Judged) -> tuple[GlobalState, Sequence[str]]:
+    def update(self, state: GlobalState, sent: Sent, view: RoundView, verdict: Verdict) -> GlobalState:
         """Move the global model by the aggregate of the updates that count."""
-        step, notes = combine(self._rule, judged.staying)
-        return state.moved(step), notes
+        return state.moved(combine(self._rule, view.counted(verdict), view.notes))

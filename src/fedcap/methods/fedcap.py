@@ -1,23 +1,25 @@
-"""What FedCAP's server remembers from round to round.
+"""FedCAP: a customised model for every client, calibrated updates, removal for good, a personal model.
 
-FedCAP: a customised model for every client, calibrated updates, removal for good, a personal model.
+Reference: Li et al., "FedCAP: Robust federated learning via customized aggregation and personalization",
+ACSAC 2024, Algorithm 1. Each round
 
-Reference: Li et al., "FedCAP: Robust federated learning via customized aggregation and
-personalization", ACSAC 2024, Algorithm 1. Each round the server
+  1. the server mixes a model for each participant k from the pool of last round's models, by the similarity
+     of calibrated updates (Eqs. 3 to 5); new participants first send an update r_k to compare with:
 
-  1. mixes, for each participant, a model from the pool of last round's models, by the likeness of
-     their calibrated updates (Eqs. 3 to 5); newcomers are first asked for an update to compare,
-  2. recovers each client's model from what it received and sent, calibrates it against the global
-     model (Eq. 6), and removes for good whoever's calibrated update is longer than `t_norm`.
+        ŵ_k = Σ_i β_ki w̃_i,    β_kk = φ,    β_ki = (1 − φ) · softmax_i(α · cos(r_k, d̃_i)) for i ≠ k
 
-Parts can be switched off, as in the paper's ablation (Table IV).
+  2. each client trains its personal model v_k on L(v) + λ/2 ‖v − ŵ_k‖² (Eq. 7) and a shared model, which
+     starts at ŵ_k, on L; it sends the change of the shared model, d_k,
+  3. the server recovers the clients' models and calibrates them against the global model w, the mean of the
+     pool's models weighted by sample counts (Eq. 6):
 
-That is the preset `paper`. An attacker who knows it can lie beside an honest client, be mixed into that
-client's model, and drive it over the limit. The preset `hardened` differs in five things: detectors that
-need no scale (`robust-norm`, `collusion`) and a policy that adds up their evidence over rounds; mixing in
-which a contributor's length and weight are bounded, those by whom a client gains less than by most count
-less, and copies have one vote (`guard`); a reference that a minority cannot drag; probation, which is to take
-part without counting; and a floor, by which a personal model lets go of what has become worse (`floor`).
+        w̃_k = ŵ_k + d_k,    d̃_k = w̃_k − w
+
+     and removes for good each client with ‖d̃_k‖ > T_norm. The models of the others are the next pool.
+
+Parts can be switched off, as in the paper's ablation (Table IV). That is the preset `paper`. The preset
+`hardened` bounds what attackers can do that know the method: `methods.hardened` holds what it adds. The
+equations are functions in `methods.equations`.
 """
 
 from __future__ import annotations
@@ -31,15 +33,14 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap import detection
-from fedcap.detection import Look
+from fedcap.detection import Batch, RoundView, Verdict
 from fedcap.matrix import Rows, cosines
 from fedcap.methods import equations, hardened
-from fedcap.methods.base import Choice, Dispatch, Judged, Method, Pools, Uploads, registry
+from fedcap.methods.base import Choice, Inspection, Method, Sent, registry
 from fedcap.methods.ditto import train_pair
-from fedcap.methods.hardened import Floor
 from fedcap.registry import GIVEN, as_table
 from fedcap.state import Tensors
-from fedcap.training import Layout, LocalClient, Network, Trained
+from fedcap.training import ClientUpdate, Layout, LocalClient, Network
 
 
 def _nothing() -> Tensor:
@@ -48,15 +49,15 @@ def _nothing() -> Tensor:
 
 @dataclass(frozen=True)
 class FedCAPState:
-    """What the server remembers: the global model, and the pools of the last round's participants.
+    """The global model, and the pool: the models of the last round's participants that count.
 
-    Mixing can do without what may be empty: a state that was saved before there was such a thing can be read.
+    Fields with a default may be missing in a state that an older version saved.
     """
 
     model: Tensor
     """D: the global model of the last round."""
     ids: Tensor
-    """N: who is in the pools, ascending."""
+    """N: the clients of the pool, ascending."""
     models: Tensor
     """N×D: their recovered models; `models − model` are their calibrated updates."""
     updates: Tensor
@@ -66,16 +67,16 @@ class FedCAPState:
     compared: Tensor
     """Two numbers: start and stop of the columns that are compared."""
     norms: Tensor
-    """N: the lengths of their calibrated updates."""
+    """N: the norms of their calibrated updates."""
     votes: Tensor
-    """N: how much each one's word counts: a share of one vote for those who sent the same, 0 on probation."""
+    """N: their weights in the hardened preset: duplicates share one vote, suspected clients have none."""
     gains: Tensor = field(default_factory=_nothing)
-    """N×N: what each of them, a row, would gain by each one's model, if mixing is guarded; else empty."""
+    """N×N: how much each client, a row, would gain from each one's model, if hardened; else empty."""
     likeness: Tensor = field(default_factory=_nothing)
     """N×N: the cosines between their calibrated updates, if they were computed already; else empty."""
 
     def only(self, mask: Tensor) -> FedCAPState:
-        """Return the pools with those clients alone for whom the mask holds."""
+        """Return the state with those clients in the pool for which the mask holds."""
         if bool(mask.all()):
             return self
         return replace(
@@ -99,44 +100,44 @@ POLICIES = {"paper": "strikes", "hardened": "evidence"}
 @registry.register("fedcap")
 @dataclass(frozen=True)
 class FedCAP(Method[FedCAPState]):
-    """A model mixed for each client from those most like it; liars stand out and are removed for good."""
+    """A model mixed for each client from the most similar clients; malicious clients are removed for good."""
 
     state_type: ClassVar[type[Any]] = FedCAPState
 
     preset: Literal["paper", "hardened"] = "paper"
-    """`paper` is the paper's method; `hardened` withstands attackers who know it."""
+    """`paper` is the paper's method; `hardened` bounds what attackers can do that know it."""
     detectors: Choice | tuple[Choice, ...] = PRESET
-    """Who looks for malicious clients: the preset's, or those named. `norm` has `t_norm` for its limit."""
+    """Detectors of malicious clients: the preset's, or those named. The limit of `norm` is `t_norm`."""
     policy: Choice = PRESET
-    """How the detectors' accusations lead to removal: in the preset's way, or as named."""
+    """How the detectors' accusations lead to removal: the preset's policy, or the one named."""
     alpha: Annotated[float, Field(ge=0, le=1e4)] | Literal["auto"] = 10.0
-    """How sharply likeness decides the mixing weights (Eq. 5); `auto` goes by how much likeness varies."""
+    """How sharply similarity decides the mixing weights (Eq. 5); `auto` computes it from the cosines."""
     phi: Annotated[float, Field(ge=0, le=1)] = 0.3
     """A client's share in its own customised model."""
     lambda_: Annotated[float, Field(ge=0)] = 0.1
     """How strongly the personal model is pulled towards the customised one (Eq. 7)."""
     t_norm: Annotated[float, Field(gt=0)] = 10.0
-    """A calibrated update longer than this betrays a malicious client."""
+    """The largest norm of an honest client's calibrated update."""
     similarity: Literal["all", "last-layer"] = "all"
-    """Compare whole updates, or only the classifier's weights."""
+    """Compare whole updates, or only the weights of the classifier."""
     customise: bool = True
-    """Mix a model for each client; without, all receive the global one."""
+    """Mix a model for each client; without it, all clients receive the global one."""
     calibrate: bool = True
-    """Compare and judge updates as seen from the global model; without, as they were sent."""
+    """Compare and judge calibrated updates; without it, the updates as they were sent."""
     personalise: bool = True
-    """Train a personal model beside the shared one; without, it is the shared one after training."""
+    """Train a personal model; without it, the personal model is the shared one after training."""
     detect: bool = True
-    """Remove clients that the detectors find; without, nobody is ever removed."""
+    """Remove clients that the detectors find; without it, no client is ever removed."""
 
     @property
-    def guarded(self) -> bool:
-        """Whether mixing, reference and personal model are guarded against attackers who know them."""
+    def hardened(self) -> bool:
+        """Whether mixing, reference and personal model are bounded against attackers that know them."""
         return self.preset == "hardened"
 
     @property
     def revised(self) -> list[str]:
-        """The detectors that were revised, and the guard."""
-        return [*super().revised, *([f"guard {hardened.REVISION}"] if self.guarded else [])]
+        """The detectors with a revision, and the revision of the hardened preset."""
+        return [*super().revised, *([f"guard {hardened.REVISION}"] if self.hardened else [])]
 
     def _detectors(self) -> Sequence[Choice]:
         """Return the detectors; the paper's takes its limit from `t_norm`."""
@@ -152,15 +153,15 @@ class FedCAP(Method[FedCAPState]):
         return {"limit": self.t_norm, **table} if is_norm else table
 
     def settings(self) -> dict[str, Any]:
-        """Return all options; a limit that is `t_norm` stands there once, so that it can be changed there."""
+        """Return all options; a limit that equals `t_norm` is written once, so that it is changed there."""
         settings = super().settings()
         for detector in settings["detectors"]:
             if detector["name"] == "norm" and detector["limit"] == self.t_norm:
                 del detector["limit"]
         return settings
 
-    def start(self, weights: Tensor, layout: Layout) -> FedCAPState:
-        """Start from the common weights, with empty pools."""
+    def init(self, weights: Tensor, layout: Layout) -> FedCAPState:
+        """Start from the common weights, with an empty pool."""
         none = weights.new_empty(0, layout.size)
         columns = layout.last_layer if self.similarity == "last-layer" else slice(0, layout.size)
         return FedCAPState(
@@ -174,39 +175,37 @@ class FedCAP(Method[FedCAPState]):
             votes=torch.empty(0, dtype=torch.float64),
         )
 
-    def asks(self, state: FedCAPState, ids: Tensor) -> Tensor:
-        """Ask participants that are not in the pools, unless the pools are empty or nothing is customised."""
-        if not self.customise or not len(state.ids):
-            return torch.zeros(len(ids), dtype=torch.bool)
-        return ~torch.isin(ids, state.ids)
+    def send(self, state: FedCAPState, ids: Tensor, requests: Mapping[int, Tensor] | None = None) -> Sent:
+        """Send each participant its customised model; the global one to all while the pool is empty.
 
-    def request_start(self, state: FedCAPState) -> Tensor:
-        """Newcomers train their request from the last round's global model."""
-        return state.model
-
-    def dispatch(self, state: FedCAPState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
-        """Send each participant its customised model, or the global one while the pools are empty."""
+        Participants that are not in the pool are first asked for an update, trained from the global model.
+        """
         if not self.customise or not len(state.ids):
-            return Dispatch.to_all(ids, self.global_model(state))
+            return Sent.to_all(ids, self._global_model(state))
+        new = ~torch.isin(ids, state.ids)
+        if requests is None and bool(new.any()):
+            return Sent.request(ids[new], state.model)
+        ids = ids[~new | torch.tensor([k in (requests or {}) for k in ids.tolist()], dtype=torch.bool)]
         own = torch.searchsorted(state.ids, ids).clamp_max(len(state.ids) - 1)
         own = torch.where(state.ids[own] == ids, own, -1)
-        similarities, alpha = self._similarities(state, ids, own, requests)
-        if self.guarded:
+        similarities, alpha = self._similarities(state, ids, own, requests or {})
+        if self.hardened:
             weights = hardened.mixing_weights(similarities, own, state.gains, state.votes, alpha, self.phi)
-            models = hardened.customised_models(weights, own, state.models, state.norms, state.model)
+            models = hardened.mix_models(weights, own, state.models, state.norms, state.model)
         else:
             weights = equations.mixing_weights(similarities, own, alpha, self.phi)
-            models = equations.customised_models(weights, state.models)
-        return Dispatch(ids, models, torch.arange(len(ids))[:, None], weights, fresh=True)
+            models = equations.mix_models(weights, state.models)
+        index = torch.arange(len(ids))[:, None]
+        return Sent(ids, models, index, weights, pool=state.ids, is_fresh=True)
 
     def _similarities(
         self, state: FedCAPState, ids: Tensor, own: Tensor, requests: Mapping[int, Tensor]
     ) -> tuple[Tensor, float]:
-        """Return how like each participant is to each client of the pools, R×N (Eq. 4), and alpha."""
+        """Return the cosine of each participant with each client of the pool, R×N (Eq. 4), and alpha."""
         pool = Rows(state.models, state.model) if self.calibrate else Rows(state.updates)
         columns = slice(*state.compared.tolist())
         known = state.likeness.to(state.models) if len(state.likeness) else cosines(pool, pool, columns)
-        alpha = equations.sharpness(known) if self.alpha == "auto" else self.alpha
+        alpha = equations.choose_alpha(known) if self.alpha == "auto" else self.alpha
         similarities = known[own]
         new = own < 0
         if bool(new.any()):
@@ -214,65 +213,68 @@ class FedCAP(Method[FedCAPState]):
             similarities[new] = cosines(asking, pool, columns)
         return similarities, alpha
 
-    def first_kept(self, network: Network) -> Tensors:
-        """Keep the personal model and, if it has a floor, the least loss of what was received."""
-        kept = super().first_kept(network)
-        return {**kept, "least": torch.tensor([torch.inf])} if self.guarded and self.personalise else kept
+    def client_init(self, network: Network) -> Tensors:
+        """Return the personal model and, if hardened, the least loss of any model received so far."""
+        state = super().client_init(network)
+        if self.hardened and self.personalise:
+            return {**state, "least": torch.tensor([hardened.NO_LOSS])}
+        return state
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         """Train the personal model, pulled towards the one received, and the shared one."""
         if not self.personalise:
-            return super().train(client, received, kept)
-        if not self.guarded:
-            return train_pair(client, received[0], kept, self.lambda_)
-        floor = Floor(client, received[0], kept["personal"], float(kept["least"]))
-        trained = train_pair(client, received[0], kept, self.lambda_ * floor.worth)
-        personal = floor.keep(trained.kept["personal"])
-        return replace(trained, kept={"personal": personal, "least": torch.tensor([floor.least])})
+            return super().train(client, received, own)
+        if not self.hardened:
+            return train_pair(client, received[0], own, self.lambda_)
+        floor = hardened.Floor(client, received[0], own["personal"], float(own["least"]))
+        trained = train_pair(client, received[0], own, self.lambda_ * floor.worth)
+        personal = floor.keep(trained.state["personal"])
+        return replace(trained, state={"personal": personal, "least": torch.tensor([floor.least])})
 
-    def look(self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads) -> Look:
-        """Recover the clients' models, and calibrate them against this round's global model."""
-        reference = self.global_model(state)
-        recovered = dispatch.hand_over(uploads.ids).add_(uploads.updates)
-        seen = Rows(recovered, reference) if self.calibrate else Rows(uploads.updates)
-        return Look(uploads.round, uploads.ids, uploads.updates, seen, recovered, reference, uploads.samples)
+    def view(self, state: FedCAPState, sent: Sent, batch: Batch) -> RoundView:
+        """Recover the clients' models, and calibrate them against this round's global model (Eq. 6)."""
+        reference = self._global_model(state)
+        recovered = sent.take_models(batch.ids).add_(batch.updates)
+        calibrated = Rows(recovered, reference) if self.calibrate else Rows(batch.updates)
+        return RoundView(batch, calibrated, recovered, reference)
 
-    def absorb(self, state: FedCAPState, judged: Judged) -> tuple[FedCAPState, Sequence[str]]:
-        """Keep the recovered models of those who stay as the next pools, if anybody stays."""
-        look, stay = judged.look, judged.stay
-        assert look.recovered is not None
-        assert look.reference is not None
-        if not bool(stay.any()):  # the last pools stand as they were, without the removed
-            return self.forget(state, judged.removed), ()
-        here = ~torch.isin(look.ids, judged.removed) & look.finite if self.guarded else stay
-        seen = look if self.calibrate else replace(look, calibrated=Rows(look.recovered, look.reference))
-        pools = FedCAPState(
-            look.reference,
-            look.ids,
-            look.recovered,
-            look.updates if not self.calibrate else state.updates[:0],
-            judged.uploads.samples,
+    def update(self, state: FedCAPState, sent: Sent, view: RoundView, verdict: Verdict) -> FedCAPState:
+        """Make the recovered models that count the next pool, if there are any."""
+        assert view.recovered is not None
+        assert view.reference is not None
+        counting = view.counting(verdict)
+        removed = torch.tensor(list(verdict.removed), dtype=torch.long)
+        if not bool(counting.any()):  # the last pool stays, without the clients that were removed
+            return self.forget(state, removed)
+        pooled = ~torch.isin(view.ids, removed) & view.finite if self.hardened else counting
+        seen = view if self.calibrate else replace(view, calibrated=Rows(view.recovered, view.reference))
+        pool = FedCAPState(
+            view.reference,
+            view.ids,
+            view.recovered,
+            state.updates[:0] if self.calibrate else view.updates.clone(),
+            view.samples,
             state.compared,
-            seen.norms if self.guarded else look.norms,
-            torch.where(stay, look.votes if self.guarded else 1.0, 0.0),
-            hardened.gains(seen) if self.guarded else state.gains[:0, :0],
-            look.likeness if self.guarded and self.similarity == "all" else state.likeness[:0, :0],
+            seen.norms if self.hardened else view.norms,
+            torch.where(counting, view.votes if self.hardened else 1.0, 0.0),
+            hardened.gains(seen) if self.hardened else state.gains[:0, :0],
+            view.cosines if self.hardened and self.similarity == "all" else state.likeness[:0, :0],
         )
-        return pools.only(here), ()
+        return pool.only(pooled)
 
     def forget(self, state: FedCAPState, ids: Tensor) -> FedCAPState:
-        """Take these clients out of the pools; while anybody is left, the global model is theirs."""
+        """Take these clients out of the pool; if the pool is then empty, its global model stays."""
         left = state.only(~torch.isin(state.ids, ids))
-        return left if len(left.ids) else replace(left, model=self.global_model(state))
+        return left if len(left.ids) else replace(left, model=self._global_model(state))
 
-    def global_model(self, state: FedCAPState) -> Tensor:
-        """Return this round's global model (Eq. 6), which is last round's while the pools are empty."""
+    def _global_model(self, state: FedCAPState) -> Tensor:
+        """Return this round's global model (Eq. 6); last round's while the pool is empty."""
         if not len(state.ids):
             return state.model
-        if not self.guarded:
-            return equations.global_model(state.models, state.samples)
-        return hardened.robust_reference(state.models, state.samples, state.norms, state.votes, state.model)
+        if self.hardened:
+            return hardened.reference(state.models, state.samples, state.norms, state.votes, state.model)
+        return equations.global_model(state.models, state.samples)
 
-    def pools(self, state: FedCAPState) -> Pools:
-        """Return the recovered models of the last round's participants."""
-        return Pools(state.ids, state.models)
+    def inspect(self, state: FedCAPState) -> Inspection:
+        """Return the global model, and the models of the pool."""
+        return Inspection(self._global_model(state), state.ids, state.models)

@@ -1,25 +1,25 @@
-"""FedFomo: clients are sent several others' models and mix those that help on their own validation data.
+"""FedFomo: clients receive several other clients' models and mix those that help on their validation data.
 
     w_n = (L(θ) − L(θ_n)) / ‖θ_n − θ‖,    θ ← θ + Σ_n [w_n]₊ / Σ [w]₊ · (θ_n − θ),    then train from θ
 
 Reference: Zhang et al., "Personalized federated learning with first order model optimization", ICLR 2021.
-θ is the client's own model as of its last round, θ_n those it was sent, L its loss on the last 20 % of its
-training samples, which it does not train on. It sends back w besides its update, and the server adds it
-to its preference matrix P: next time each client is sent the models it preferred so far, or, with a
+θ is the client's own model of its last round, θ_n those it received, L its loss on the last 20 % of its
+training samples, on which it does not train. It sends back w in addition to its update, and the server adds
+it to its preference matrix P. Each client is then sent the models that it preferred so far or, with a
 probability that falls from `explore` by `decay` a round, a random choice. Each participant receives k models
-and sends one update and k numbers: all are counted as traffic.
+and sends one update and k numbers; all count as traffic.
 
-The server keeps every client's last model. An update is the change of a client's model over the round, so
-what an attack makes of it moves the model that the server has of a malicious client, and others are sent
-that. A client's w decides only what itself is sent; malicious ones tell the truth, or zeros if they do not
-train. A model that gives no numbers counts as one that did not help at all, w_n = −1; updates that are not
-finite are refused. An upload that is lost or refused leaves the server's copy of that client's model behind
-by as much.
+The server keeps every client's last model. An update is the change of a client's model over the round, so an
+attacked update moves the server's model of a malicious client, and other clients receive that model. A
+client's w decides only which models this client receives; malicious clients send the true w, or zeros if they
+do not train. A model whose loss is not finite counts as one that did not help, w_n = −1; updates that are not
+finite are rejected. An upload that is lost or rejected leaves the server's copy of that client's model behind
+by that update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -28,26 +28,27 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from fedcap.methods.base import Dispatch, Judged, Method, Pools, registry
+from fedcap.detection import RoundView, Verdict
+from fedcap.methods.base import Inspection, Method, Sent, registry
 from fedcap.rng import derive
 from fedcap.state import Samples, Tensors
-from fedcap.training import Layout, LocalClient, Trained
+from fedcap.training import ClientUpdate, Layout, LocalClient
 
 
 @dataclass(frozen=True)
 class FomoState:
-    """Everybody's last model, and who preferred whose."""
+    """All clients' last models, and which clients preferred which."""
 
     start: Tensor
-    """D: the common weights, for those of whom the server has no model yet."""
+    """D: the common weights, for clients of which the server has no model yet."""
     ids: Tensor
-    """P: whose models there are, ascending."""
+    """P clients of which the server has a model, ascending."""
     models: Tensor
     """P×D."""
     preferences: Tensor
     """P×P: how much the models of the columns have helped the clients of the rows, summed over rounds."""
     rounds: Tensor
-    """How many rounds have been played."""
+    """The number of rounds that were played."""
 
 
 def fomo_weights(own_loss: Tensor, losses: Tensor, distances: Tensor) -> Tensor:
@@ -69,23 +70,23 @@ def mix(own: Tensor, models: Tensor, weights: Tensor) -> Tensor:
 @registry.register("fedfomo")
 @dataclass(frozen=True)
 class FedFomo(Method[FomoState]):
-    """Each client is sent several others' models and mixes those that help on its validation data."""
+    """Each client receives several other models and mixes those that help on its validation data."""
 
     state_type: ClassVar[type[Any]] = FomoState
 
     models: Annotated[int, Field(ge=1)] = 10
-    """How many models a client is sent, if there are as many."""
+    """The number of models that a client receives, if there are as many."""
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of the training samples, the last ones, that a client weighs models by."""
+    """Share of the training samples, the last ones, by which a client weighs models."""
     explore: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """Probability, in the first round, that a client is sent random models."""
+    """Probability, in the first round, that a client receives random models."""
     decay: Annotated[float, Field(ge=0, le=1)] = 0.05
     """How much that probability falls each round."""
     seed: int = 0
     """The seed of the server's random choices."""
 
-    def start(self, weights: Tensor, layout: Layout) -> FomoState:
-        """Start from the common weights, with nobody's model."""
+    def init(self, weights: Tensor, layout: Layout) -> FomoState:
+        """Start from the common weights, without any client's model."""
         return FomoState(
             start=weights,
             ids=torch.empty(0, dtype=torch.long),
@@ -94,25 +95,22 @@ class FedFomo(Method[FomoState]):
             rounds=torch.tensor(0),
         )
 
-    def dispatch(self, state: FomoState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
-        """Send each participant the models it prefers, none of them its own; at first the common weights."""
+    def send(self, state: FomoState, ids: Tensor, requests: Mapping[int, Tensor] | None = None) -> Sent:
+        """Send each participant the models it prefers, but not its own; at first the common weights."""
         known = len(state.ids)
         if not known:
-            return Dispatch.to_all(ids, state.start)
+            return replace(Sent.to_all(ids, state.start), feedback=1)
         others = known - int(torch.isin(ids, state.ids).any())
         count = min(self.models, others)
         rows = [self._choose(state, client, count) for client in ids.tolist()]
-        return Dispatch(ids, state.models, torch.stack(rows) if rows else torch.empty(0, count).long())
-
-    def extra(self, dispatch: Dispatch) -> int:
-        """Ask each client how much each of the models it was sent has helped."""
-        return dispatch.rows.shape[1]
+        index = torch.stack(rows) if rows else torch.empty(0, count).long()
+        return Sent(ids, state.models, index, feedback=count)
 
     def _choose(self, state: FomoState, client: int, count: int) -> Tensor:
         """Return the rows of the models to send to a client."""
-        chance = derive(self.seed, "fedfomo", int(state.rounds), client)
-        explored = torch.rand((), generator=chance) < self.explore - self.decay * int(state.rounds)
-        order = torch.randperm(len(state.ids), generator=chance)  # so that ties are broken at random
+        generator = derive(self.seed, "fedfomo", int(state.rounds), client)
+        explored = torch.rand((), generator=generator) < self.explore - self.decay * int(state.rounds)
+        order = torch.randperm(len(state.ids), generator=generator)  # ties are broken at random
         order = order[state.ids[order] != client]
         at = (state.ids == client).nonzero().flatten()
         if len(at) and not explored:
@@ -120,53 +118,55 @@ class FedFomo(Method[FomoState]):
             order = order[liking.argsort(descending=True, stable=True)]
         return order[:count]
 
-    def _parts(self, samples: Samples) -> tuple[Samples, Samples]:
+    def _split(self, samples: Samples) -> tuple[Samples, Samples]:
         """Split a client's samples into those to train on and those to weigh models by."""
         held = min(max(1, round(self.validation * len(samples))), len(samples) - 1)
         cut = len(samples) - held
         return Samples(samples.x[:cut], samples.y[:cut]), Samples(samples.x[cut:], samples.y[cut:])
 
-    def _weigh(self, client: LocalClient, received: Tensor, own: Tensor) -> Tensor:
-        """Return how much each model received helps on the client's validation samples."""
-        _, held = self._parts(client.samples)
-        network = client.network()
-        losses = torch.stack(
-            [functional.cross_entropy(network.logits(w, held.x), held.y) for w in (own, *received)]
-        )
-        distances = torch.linalg.vector_norm(received - own, dim=1)
-        return fomo_weights(losses[0], losses[1:], distances)
+    def _mixed(self, client: LocalClient, received: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the model mixed on the client, and how much each received model helps; computed once."""
+        if "mixed" not in client.cache:
+            _, held = self._split(client.samples)
+            network = client.network()
+            losses = torch.stack(
+                [functional.cross_entropy(network.logits(w, held.x), held.y) for w in (own, *received)]
+            )
+            distances = torch.linalg.vector_norm(received - own, dim=1)
+            weights = fomo_weights(losses[0], losses[1:], distances)
+            client.cache["mixed"] = mix(own, received, weights), weights
+        mixed: tuple[Tensor, Tensor] = client.cache["mixed"]
+        return mixed
 
-    def shared(self, client: LocalClient, received: Tensor, kept: Tensors) -> Tensor | None:
+    def received_model(self, client: LocalClient, received: Tensor, own: Tensors) -> Tensor | None:
         """Return the client's own model, mixed with those that help."""
-        own = kept["personal"]
-        return mix(own, received, self._weigh(client, received, own))
+        return self._mixed(client, received, own["personal"])[0]
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        """Mix, train from there on all but the validation samples, and say how much each model helped."""
-        own = kept["personal"]
-        weights = self._weigh(client, received, own)
-        learner = client.learner(mix(own, received, weights))
-        client.fit(learner, samples=self._parts(client.samples)[0])
-        return Trained(learner.weights - own, {"personal": learner.weights}, extra=weights)
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
+        """Mix, train from there on all but the validation samples, and return how much each model helped."""
+        mixed, weights = self._mixed(client, received, own["personal"])
+        learner = client.learner(mixed)
+        client.fit(learner, samples=self._split(client.samples)[0])
+        return ClientUpdate(learner.weights - own["personal"], {"personal": learner.weights}, weights)
 
-    def absorb(self, state: FomoState, judged: Judged) -> tuple[FomoState, Sequence[str]]:
+    def update(self, state: FomoState, sent: Sent, view: RoundView, verdict: Verdict) -> FomoState:
         """Keep the participants' models, and add the weights they sent to the preferences."""
-        uploads, dispatch = judged.staying, judged.dispatch
-        ids = torch.unique(torch.cat([state.ids, uploads.ids]))
-        before, now = torch.searchsorted(ids, state.ids), torch.searchsorted(ids, uploads.ids)
+        batch = view.counted(verdict)
+        ids = torch.unique(torch.cat([state.ids, batch.ids]))
+        before, now = torch.searchsorted(ids, state.ids), torch.searchsorted(ids, batch.ids)
         models = state.start.repeat(len(ids), 1)
         models[before] = state.models
-        models[now] += uploads.updates
+        models[now] += batch.updates
         preferences = torch.zeros(len(ids), len(ids))
         preferences[before[:, None], before] = state.preferences
-        if len(state.ids) and uploads.extra is not None:
-            sent = before[dispatch.rows[torch.searchsorted(dispatch.ids, uploads.ids)]]
-            preferences[now[:, None], sent] += uploads.extra.cpu()
+        if len(state.ids) and batch.feedback is not None:
+            columns = before[sent.index[torch.searchsorted(sent.ids, batch.ids)]]
+            preferences[now[:, None], columns] += batch.feedback.cpu()
         after = FomoState(state.start, ids, models, preferences, state.rounds + 1)
-        return self.forget(after, judged.removed), ()
+        return self.forget(after, torch.tensor(list(verdict.removed), dtype=torch.long))
 
     def forget(self, state: FomoState, ids: Tensor) -> FomoState:
-        """Drop these clients' models, and what was said of them."""
+        """Return the state without these clients' models and preferences."""
         left = ~torch.isin(state.ids, ids)
         if bool(left.all()):
             return state
@@ -177,6 +177,6 @@ class FedFomo(Method[FomoState]):
             preferences=state.preferences[left][:, left],
         )
 
-    def pools(self, state: FomoState) -> Pools:
-        """Return everybody's last model."""
-        return Pools(state.ids, state.models)
+    def inspect(self, state: FomoState) -> Inspection:
+        """Return every client's last model."""
+        return Inspection(ids=state.ids, models=state.models)

@@ -32,7 +32,7 @@ from fedcap.errors import InputError, nearest
 from fedcap.methods.base import registry
 from fedcap.methods.fedavg import FedAvg
 from fedcap.state import Tensors
-from fedcap.training import SGD, Descent, Layout, Learner, LocalClient, Network, Trained
+from fedcap.training import SGD, ClientUpdate, Descent, Layout, Learner, LocalClient, Network
 
 
 class Head:
@@ -99,18 +99,18 @@ def _last_layers(module: nn.Module, name: str | None) -> nn.Sequential:
 
 
 class BothHeads(nn.Module):
-    """A network with a personal head beside its own; it answers the sum of both heads' logits."""
+    """A network with a second, personal head; it returns the sum of both heads' logits."""
 
     def __init__(self, network: nn.Module, name: str | None, weights: Tensor) -> None:
         super().__init__()
         layers = _last_layers(network, name)
         self.network = network
         self.personal = deepcopy(layers)
-        self._first = (layers[0],)  # a tuple, since it is a part of the network already
+        self._first = (layers[0],)  # a tuple, because it is a part of the network already
         trained = [p for p in self.personal.parameters() if p.requires_grad]
         parts = torch.split(weights, [p.numel() for p in trained])
         for parameter, part in zip(trained, parts, strict=True):
-            parameter.data.copy_(part.view_as(parameter))
+            parameter.data = part.view_as(parameter).clone()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of both heads' logits."""
@@ -119,7 +119,7 @@ class BothHeads(nn.Module):
 
 
 class TwoHeads(Learner):
-    """Body and generic head on the balanced softmax, and a personal head beside them."""
+    """Body and generic head on the balanced softmax, and a personal head."""
 
     def __init__(
         self, network: Network, weights: Tensor, head: Head, personal: Tensor, labels: Tensor
@@ -164,28 +164,20 @@ class FedRoD(FedAvg):
     head: str | None = None
     """The layer at which the head begins, by its name in the model; the last with weights if not given."""
 
-    def first_kept(self, network: Network) -> Tensors:
-        """Keep the common weights, and a head that starts as the generic one does."""
+    def client_init(self, network: Network) -> Tensors:
+        """Return the common weights, and a personal head that starts as the generic one does."""
         return {"personal": network.weights, "head": Head(network, self.head).weights}
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         """Train body, generic head and personal head together."""
         network = client.network()
         head = Head(network, self.head)
-        learner = TwoHeads(network, received[0], head, kept["head"], client.samples.y)
+        learner = TwoHeads(network, received[0], head, own["head"], client.samples.y)
         client.fit(learner)
-        kept = {"personal": learner.weights, "head": learner.personal.detach()}
-        return Trained(learner.weights - received[0], kept)
+        state = {"personal": learner.weights, "head": learner.personal.detach()}
+        return ClientUpdate(learner.weights - received[0], state)
 
-    def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
-        """Return the sum of both heads' logits."""
-        network.load(kept["personal"])
-        network.module.eval()
-        with torch.no_grad():
-            head = Head(network, self.head)
-            generic, features = head.split(x)
-            return generic + head.answer(kept["head"], features)
-
-    def personal_model(self, build: Callable[[Tensor], nn.Module], kept: Tensors) -> nn.Module:
+    def predictor(self, network: Network, own: Tensors) -> nn.Module:
         """Return the network with both heads."""
-        return BothHeads(build(kept["personal"]), self.head, kept["head"])
+        network.load(own["personal"])
+        return BothHeads(network.module, self.head, own["head"])

@@ -1,26 +1,27 @@
-"""FLTrust: the server trains on a few clean samples of its own and trusts updates that point its way.
+"""FLTrust: the server trains on a few clean samples, and trusts updates that point in the same direction.
 
     trust_k = max(0, cos(d_k, d_0)),    step = Σ_k trust_k · (‖d_0‖ / ‖d_k‖) d_k / Σ_k trust_k
 
-Reference: Cao et al., "FLTrust: Byzantine-robust federated learning via trust bootstrapping", NDSS 2021.
-d_0 is the update of the root set: 100 samples that no client has, spread over the classes as evenly as
-possible. The server trains d_0 from the global model as clients do. Withstands any number of bad rows, as
-long as the root set is like the clients' data and no bad row points the same way as d_0: such a row is
+Reference: Cao et al., "FLTrust: Byzantine-robust federated learning via trust bootstrapping", NDSS 2021. d_0
+is the update of the root set: 100 samples that no client has, spread over the classes as evenly as possible.
+The server trains d_0 from the global model as clients do. FLTrust tolerates any number of bad rows, as long
+as the root set is like the clients' data and no bad row points in the direction of d_0: such a row is
 trusted. Malicious clients send attacked updates; the root set is the server's, and is not attacked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from fedcap.detection import RoundView, Verdict
 from fedcap.errors import InputError
 from fedcap.matrix import blocks, distances_to, weighted_sum
-from fedcap.methods.base import Judged, registry
+from fedcap.methods.base import Sent, registry
 from fedcap.methods.fedavg import GlobalModel, GlobalState
 
 
@@ -41,18 +42,17 @@ def trusted_step(updates: Tensor, root: Tensor) -> Tensor:
 @registry.register("fltrust")
 @dataclass(frozen=True)
 class FLTrust(GlobalModel):
-    """One global model; an update counts as far as it points the way of one from the server's clean data."""
+    """One global model; an update counts as far as it agrees with one trained on the server's clean data."""
 
     root_samples: ClassVar[int] = 100
 
-    def request_start(self, state: GlobalState) -> Tensor:
-        """Return the global model, from which the root update is trained."""
-        return state.model
+    def send(self, state: GlobalState, ids: Tensor, requests: Mapping[int, Tensor] | None = None) -> Sent:
+        """Send all clients the global model, from which the server trains its root update, too."""
+        return Sent.to_all(ids, state.model, start=state.model)
 
-    def absorb(self, state: GlobalState, judged: Judged) -> tuple[GlobalState, Sequence[str]]:
+    def update(self, state: GlobalState, sent: Sent, view: RoundView, verdict: Verdict) -> GlobalState:
         """Move the global model by the mean of the updates, weighted by trust."""
-        uploads = judged.staying
-        if uploads.root is None:
+        batch = view.counted(verdict)
+        if batch.root is None:
             raise InputError("fltrust needs a root set: data that no client has", code="missing-root")
-        step = trusted_step(uploads.updates, uploads.root) if len(uploads) else None
-        return state.moved(step), ()
+        return state.moved(trusted_step(batch.updates, batch.root) if len(batch) else None)

@@ -1,22 +1,23 @@
-"""Local: every client trains alone and nothing is sent. The baseline that federated methods must beat."""
+"""Local: every client trains alone and nothing is sent. Federated methods must be better than this."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedcap.methods.base import Dispatch, Judged, Method, registry
+from fedcap.detection import RoundView, Verdict
+from fedcap.methods.base import Method, Sent, registry
 from fedcap.state import Tensors
-from fedcap.training import Layout, LocalClient, Trained
+from fedcap.training import ClientUpdate, Layout, LocalClient
 
 
 @dataclass(frozen=True)
 class LocalState:
-    """A server that knows only how long a model is."""
+    """A server that knows only the size of a model."""
 
     nothing: Tensor
     """0×D: no models to send."""
@@ -25,25 +26,25 @@ class LocalState:
 @registry.register("local")
 @dataclass(frozen=True)
 class Local(Method[LocalState]):
-    """Every client trains a model of its own, alone; nothing is shared."""
+    """Every client trains its own model, alone; nothing is shared."""
 
     state_type: ClassVar[type[Any]] = LocalState
     shares: ClassVar[bool] = False
 
-    def start(self, weights: Tensor, layout: Layout) -> LocalState:
-        """Return a state with nothing in it."""
+    def init(self, weights: Tensor, layout: Layout) -> LocalState:
+        """Return a state without models."""
         return LocalState(weights.new_empty(0, layout.size))
 
-    def dispatch(self, state: LocalState, ids: Tensor, requests: Mapping[int, Tensor]) -> Dispatch:
-        """Send nothing to anybody."""
-        return Dispatch(ids, state.nothing, torch.empty(len(ids), 0, dtype=torch.long))
+    def send(self, state: LocalState, ids: Tensor, requests: Mapping[int, Tensor] | None = None) -> Sent:
+        """Send no models."""
+        return Sent(ids, state.nothing, torch.empty(len(ids), 0, dtype=torch.long))
 
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        """Train on from the client's own model."""
-        learner = client.learner(kept["personal"])
+    def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
+        """Continue to train the client's own model."""
+        learner = client.learner(own["personal"])
         client.fit(learner)
-        return Trained(learner.weights - kept["personal"], {"personal": learner.weights})
+        return ClientUpdate(learner.weights - own["personal"], {"personal": learner.weights})
 
-    def absorb(self, state: LocalState, judged: Judged) -> tuple[LocalState, Sequence[str]]:
+    def update(self, state: LocalState, sent: Sent, view: RoundView, verdict: Verdict) -> LocalState:
         """Change nothing."""
-        return state, ()
+        return state

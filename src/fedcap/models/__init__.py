@@ -1,4 +1,4 @@
-"""The networks, by name; `module:function` names the user's own, and Python may give one that has no name."""
+"""Networks, by name. `module:function` names a network of the user; Python may give one without a name."""
 
 from fedcap.models.base import Architecture, builder, names, registry
 from fedcap.models.given import Given, as_choice, label

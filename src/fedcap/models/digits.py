@@ -1,4 +1,4 @@
-"""A network for the embedded digits: small enough for a demo of fifteen runs in two minutes."""
+"""A network for scikit-learn's digits, small enough for a demo of fifteen runs in two minutes."""
 
 from __future__ import annotations
 

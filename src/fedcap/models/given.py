@@ -1,13 +1,12 @@
-"""Trying a network on inputs of zeros before a run: what would fail in training is an error now.
+"""Networks of the user (an `nn.Module`, or a function that builds one), and the test of all networks.
 
-Lazy layers (`nn.LazyLinear`, …) learn their shapes from such a pass. It is made whenever one is built, here
-and in worker processes alike, so their weights depend on the seed alone.
+A function or class is called under the seed of the run, as a named network is. A module is copied, and its
+weights are the common start for any seed. What other processes can import is recorded as `module:name`; of
+other objects a run's directory has a label and a hash, and the run is resumed from Python.
 
-A network given from Python: an `nn.Module`, or a function or class that builds one.
-
-A function or class is called under the run's seed, as a named network is. A module is copied when it is
-given, and its own weights are the common start, whatever the seed. What other processes can import is kept
-as `module:name`; of anything else a run's directory keeps a name and a hash, and it is resumed from Python.
+A network is tested on inputs of zeros before a run, so its errors appear before training. Lazy layers
+(`nn.LazyLinear`, …) get their shapes from such a pass, which every process makes when it builds the network,
+so their weights depend only on the seed.
 """
 
 from __future__ import annotations
@@ -26,98 +25,13 @@ from fedcap import fingerprint
 from fedcap.errors import InputError, UserCodeError
 from fedcap.registry import load
 
-
-def as_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as people write it: 3×32×32."""
-    return "×".join(map(str, shape))
-
-
-def label(model: str | Given) -> str:
-    """Return what to call a network that fails: the user's own is theirs."""
-    if isinstance(model, Given):
-        return f"your model {model.label}"
-    return f"your model {model}" if ":" in model else f"model {model!r}"
-
-
-def complete(build: Callable[[], nn.Module], called: str, shape: tuple[int, ...]) -> nn.Module:
-    """Build a network; if it has lazy layers, give them their shapes by a pass of two zero inputs."""
-    module = build()
-    if _lazy(module):
-        with torch.no_grad():
-            _answer(module.eval(), called, shape)
-        module.train()
-    for name, kind in _lazy(module).items():
-        raise InputError(
-            f"{called}: forward does not use the lazy layer {name!r} ({kind}), so it has no shape; use it,"
-            " or give it its sizes"
-        )
-    return module
-
-
-def try_out(
-    build: Callable[[], nn.Module], called: str, shape: tuple[int, ...], classes: int, own: bool
-) -> None:
-    """Run two inputs of zeros through a new network; the user's own is tried in training, too.
-
-    No global random state is touched.
-    """
-    with torch.random.fork_rng(devices=[]):
-        with _blamed(called, "could not be built"):
-            module = build()
-        with torch.no_grad():
-            _check(_answer(module.eval(), called, shape), called, classes)
-        if not own:
-            return
-        if not any(weight.requires_grad for weight in module.parameters()):
-            raise InputError(f"{called} has no weights to train")
-        logits = _answer(module.train(), called, shape)
-        _check(logits, called, classes, " in training")
-        with _blamed(called, "failed in backward"):
-            logits.sum().backward()  # type: ignore[no-untyped-call]
-
-
-def _answer(module: nn.Module, called: str, shape: tuple[int, ...]) -> Tensor:
-    with _blamed(called, "failed in forward", f" (given two inputs of {as_text(shape)})"):
-        return module(torch.zeros(2, *shape))  # type: ignore[no-any-return]
-
-
-def _check(logits: object, called: str, classes: int, when: str = "") -> None:
-    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if found != (2, classes):
-        raise InputError(
-            f"{called} answers two inputs{when} with {found}; the data has {classes} classes,"
-            f" so it must be (2, {classes})"
-        )
-
-
-def _lazy(module: nn.Module) -> dict[str, str]:
-    """Return the layers that have no shape yet, with their types."""
-    return {
-        name or "itself": type(layer).__name__
-        for name, layer in module.named_modules()
-        for weight in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
-        if is_lazy(weight)
-    }
-
-
-@contextmanager
-def _blamed(called: str, how: str, given: str = "") -> Iterator[None]:
-    """Turn whatever the network's own code raises in the block into an error that names it."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise UserCodeError(f"{called} {how}: {type(error).__name__}: {error}{given}") from error
-
-
-SHOWN = 16
-"""How many digits of the hash stand in the label."""
+_HASH_DIGITS = 16
+"""The number of digits of the hash in a label."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A network that has no name: how to build it, and what to call it."""
+    """A network without a name: a function that builds it, and a label."""
 
     build: Callable[[], Any]
     label: str
@@ -131,8 +45,8 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Copies:
-    """Builds copies of a module, its weights included."""
+class _Copies:
+    """A function that returns copies of a module, with its weights."""
 
     module: nn.Module
 
@@ -142,14 +56,14 @@ class Copies:
 
 
 def as_choice(model: Any) -> str | Given | None:
-    """Return a model, however it was given, as its name or as a network that has none."""
+    """Return a choice of a network as a name or, if it has none, as a `Given`."""
     if isinstance(model, str) and model.startswith("__main__:"):
         model = load(model)
     if model is None or isinstance(model, str | Given):
         return model
     if isinstance(model, nn.Module):
         try:
-            build: Any = Copies(copy.deepcopy(model))
+            build: Any = _Copies(copy.deepcopy(model))
         except Exception as error:
             raise InputError(f"model cannot be copied ({error}): give a function that builds it") from error
     elif callable(model):
@@ -162,5 +76,89 @@ def as_choice(model: Any) -> str | Given | None:
             "model should be a name, an nn.Module, or a function or class without arguments that builds one"
             f" (got {model!r})"
         )
-    label, known = fingerprint.label(model), fingerprint.fingerprint(model)
-    return Given(build, f"{label.removesuffix('>')}, {known[:SHOWN]}>")
+    name, found_hash = fingerprint.label(model), fingerprint.fingerprint(model)
+    return Given(build, f"{name.removesuffix('>')}, {found_hash[:_HASH_DIGITS]}>")
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape as text: 3×32×32."""
+    return "×".join(map(str, shape))
+
+
+def label(model: str | Given) -> str:
+    """Return the name of a network in error messages."""
+    if isinstance(model, Given):
+        return f"your model {model.label}"
+    return f"your model {model}" if ":" in model else f"model {model!r}"
+
+
+def build_complete(build: Callable[[], nn.Module], name: str, shape: tuple[int, ...]) -> nn.Module:
+    """Build a network; a pass of two inputs of zeros gives lazy layers their shapes."""
+    module = build()
+    if _lazy(module):
+        with torch.no_grad():
+            _answer(module.eval(), name, shape)
+        module.train()
+    for layer, kind in _lazy(module).items():
+        raise InputError(
+            f"{name}: forward does not use the lazy layer {layer!r} ({kind}), so it has no shape; use it,"
+            " or give it its sizes"
+        )
+    return module
+
+
+def try_out(
+    build: Callable[[], nn.Module], name: str, shape: tuple[int, ...], classes: int, is_own: bool
+) -> None:
+    """Run two inputs of zeros through a new network. A network of the user is tested in training as well.
+
+    The global random state does not change.
+    """
+    with torch.random.fork_rng(devices=[]):
+        with _errors_of(name, "could not be built"):
+            module = build()
+        with torch.no_grad():
+            _check(_answer(module.eval(), name, shape), name, classes)
+        if not is_own:
+            return
+        if not any(weight.requires_grad for weight in module.parameters()):
+            raise InputError(f"{name} has no weights to train")
+        logits = _answer(module.train(), name, shape)
+        _check(logits, name, classes, " in training")
+        with _errors_of(name, "failed in backward"):
+            logits.sum().backward()  # type: ignore[no-untyped-call]
+
+
+def _answer(module: nn.Module, name: str, shape: tuple[int, ...]) -> Tensor:
+    with _errors_of(name, "failed in forward", f" (given two inputs of {shape_text(shape)})"):
+        return module(torch.zeros(2, *shape))  # type: ignore[no-any-return]
+
+
+def _check(logits: object, name: str, classes: int, when: str = "") -> None:
+    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if found != (2, classes):
+        raise InputError(
+            f"{name} answers two inputs{when} with {found}; the data has {classes} classes,"
+            f" so it must be (2, {classes})"
+        )
+
+
+def _lazy(module: nn.Module) -> dict[str, str]:
+    """Return the types of the layers without a shape, by name."""
+    return {
+        place or "itself": type(layer).__name__
+        for place, layer in module.named_modules()
+        for weight in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+        if is_lazy(weight)
+    }
+
+
+@contextmanager
+def _errors_of(name: str, how: str, given: str = "") -> Iterator[None]:
+    """Convert an exception of the network's code into a `UserCodeError` that names the network."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise UserCodeError(f"{name} {how}: {type(error).__name__}: {error}{given}") from error

@@ -1,4 +1,4 @@
-"""A plain network for inputs of any shape, and the default for the user's own data."""
+"""A multi-layer perceptron for inputs of any shape: the default network for the user's own data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedcap.models.base import Architecture, registry
 @registry.register("mlp")
 @dataclass(frozen=True)
 class MLP(Architecture):
-    """Two hidden layers of 200 on the flattened input, whatever its shape (McMahan et al., 2017)."""
+    """Two hidden layers of 200 on the flattened input of any shape (McMahan et al., 2017)."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Return the network."""

@@ -1,6 +1,6 @@
-"""The paper's three networks: two convolutions without padding, each max-pooled, and two linear layers.
+"""The paper's three networks: two convolutions without padding, each with max-pooling, and two linear layers.
 
-Max-pooling before the ReLU gives the same result as after it, in less time: a ReLU is monotonic.
+Max-pooling before the ReLU gives the same result as after it, because a ReLU is monotonic, and is faster.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import nn
 from fedcap.models.base import Architecture, check_image, registry
 
 
-class PaperCNN(Architecture):
-    """Convolutions of `kernel` with `filters`, pools of `pool`, and a hidden layer of `hidden`."""
+class _PaperCNN(Architecture):
+    """A network of this form with the sizes `kernel`, `pool`, `filters` and `hidden`."""
 
     name: ClassVar[str]
     kernel: ClassVar[tuple[int, int]]
@@ -43,18 +43,18 @@ class PaperCNN(Architecture):
 
 
 def _features(side: int, kernel: int, pool: int) -> int:
-    """How long a side is after both convolutions and pools."""
+    """Return the length of a side after both convolutions and pools."""
     return ((side - kernel + 1) // pool - kernel + 1) // pool
 
 
 def _smallest(kernel: int, pool: int) -> int:
-    """The shortest side of which one feature is left after both convolutions and pools."""
+    """Return the shortest side with one feature left after both convolutions and pools."""
     return (pool + kernel - 1) * pool + kernel - 1
 
 
 @registry.register("cnn-cifar10")
 @dataclass(frozen=True)
-class Cifar10CNN(PaperCNN):
+class Cifar10CNN(_PaperCNN):
     """Two 5×5 convolutions (32, 64), two linear layers (64): 156,810 weights for CIFAR-10."""
 
     name: ClassVar[str] = "cnn-cifar10"
@@ -66,7 +66,7 @@ class Cifar10CNN(PaperCNN):
 
 @registry.register("cnn-emnist")
 @dataclass(frozen=True)
-class EmnistCNN(PaperCNN):
+class EmnistCNN(_PaperCNN):
     """Two 5×5 convolutions (16, 32), two linear layers (128): 86,910 weights for EMNIST."""
 
     name: ClassVar[str] = "cnn-emnist"
@@ -78,7 +78,7 @@ class EmnistCNN(PaperCNN):
 
 @registry.register("cnn-wisdm")
 @dataclass(frozen=True)
-class WisdmCNN(PaperCNN):
+class WisdmCNN(_PaperCNN):
     """Two 1×5 convolutions (32, 64), two linear layers (64): 203,782 weights for WISDM."""
 
     name: ClassVar[str] = "cnn-wisdm"

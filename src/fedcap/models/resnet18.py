@@ -1,7 +1,7 @@
-"""ResNet-18 (He et al., 2016) for small images, with group norm (Wu, He, 2018) in place of batch norm.
+"""ResNet-18 (He et al., 2016) for small images, with group norm (Wu, He, 2018) instead of batch norm.
 
-Batch statistics of clients whose data differ do not average well; group norm has none (Hsieh et al., 2020).
-For images of 32×32 the first convolution is 3×3 of stride 1, and no pool follows it.
+Batch statistics of clients with different data do not average well; group norm has none (Hsieh et al., 2020).
+The first convolution is 3×3 with stride 1, and no pool follows it, as the images are 32×32.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from torch import Tensor, nn
 
 from fedcap.models.base import Architecture, check_image, registry
 
-GROUPS = 32
+_GROUPS = 32
 
 
 def _convolution(inside: int, outside: int, size: int, stride: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(inside, outside, size, stride=stride, padding=size // 2, bias=False),
-        nn.GroupNorm(GROUPS, outside),
+        nn.GroupNorm(_GROUPS, outside),
     )
 
 
-class Block(nn.Module):
+class _Block(nn.Module):
     """Two 3×3 convolutions and a shortcut around them."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
@@ -49,7 +49,7 @@ class ResNet18(Architecture):
         check_image("resnet18", shape, (1, 1))
         widths = (64, 64, 128, 256, 512)
         stages = [
-            nn.Sequential(Block(inside, outside, 1 if inside == outside else 2), Block(outside, outside, 1))
+            nn.Sequential(_Block(inside, outside, 1 if inside == outside else 2), _Block(outside, outside, 1))
             for inside, outside in pairwise(widths)
         ]
         return nn.Sequential(

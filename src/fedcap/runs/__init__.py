@@ -1,22 +1,50 @@
-"""What a run leaves behind and how it is read: settings, provenance, rounds, result, tables.
+"""The directory of a run and its files: settings, provenance, rounds, mixing weights, result, outcome.
 
-Nothing here needs torch. Clients are named by strings.
+Nothing in this package needs torch, except `checkpoint`, which is imported by its own name. Clients are
+identified by their names.
 """
 
-from fedcap.runs.findings import absent_attack, always_refused, refusals
-from fedcap.runs.directory import checked_provenance, checked_result
-from fedcap.runs.directory import checksum
-from fedcap.runs.directory import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS, BusyError, NewDirectory, RunDirectory
-from fedcap.runs.findings import mass_removal, nobody_left
-from fedcap.runs.result import Measures, Metrics
+from fedcap.runs.directory import (
+    CHECKPOINT,
+    CONFIG,
+    PROVENANCE,
+    RESULT,
+    ROUNDS,
+    BusyError,
+    NewDirectory,
+    RunDirectory,
+    checked_provenance,
+    checked_result,
+)
+from fedcap.runs.findings import absent_attack, always_refused, mass_removal, refusals
 from fedcap.runs.mixing import MIXING, Mixing
-from fedcap.runs.outcome import ClientOutcome, Curve, Evidence, Norms, Outcome, Place, percentile, settings_key
+from fedcap.runs.outcome import Curve, Evidence, Norms, Outcome, Place, percentile, settings_key
 from fedcap.runs.provenance import Provenance, Shorter
-from fedcap.runs.result import ClientResult, Removal, Result, removals, summarise
-from fedcap.runs.rounds import Accuracy, ClientAccuracy, Reading, Realised, Reason, RoundRecord, Seconds, Tallies, Tally, finite, recorded
+from fedcap.runs.result import ClientResult, Measures, Metrics, Removal, Result, removals, summarise
+from fedcap.runs.rounds import (
+    Accuracy,
+    AttackStats,
+    ClassCounts,
+    ClassCountsRecord,
+    ClientAccuracy,
+    Reason,
+    RoundRecord,
+    Seconds,
+    finite,
+    outcome_fields,
+    recorded,
+)
 from fedcap.runs.run import Run, read
-from fedcap.runs.settings import FREE_TO_CHANGE, Named, Settings, digest, flattened, overlay
-from fedcap.runs.settings import read_toml, to_toml
+from fedcap.runs.settings import (
+    FREE_TO_CHANGE,
+    Named,
+    Settings,
+    digest,
+    flattened,
+    overlay,
+    read_toml,
+    to_toml,
+)
 
 __all__ = [
     "CHECKPOINT",
@@ -27,9 +55,11 @@ __all__ = [
     "RESULT",
     "ROUNDS",
     "Accuracy",
+    "AttackStats",
     "BusyError",
+    "ClassCounts",
+    "ClassCountsRecord",
     "ClientAccuracy",
-    "ClientOutcome",
     "ClientResult",
     "Curve",
     "Evidence",
@@ -42,8 +72,6 @@ __all__ = [
     "Outcome",
     "Place",
     "Provenance",
-    "Reading",
-    "Realised",
     "Reason",
     "Removal",
     "Result",
@@ -53,18 +81,15 @@ __all__ = [
     "Seconds",
     "Settings",
     "Shorter",
-    "Tallies",
-    "Tally",
     "absent_attack",
     "always_refused",
     "checked_provenance",
     "checked_result",
-    "checksum",
     "digest",
     "finite",
     "flattened",
     "mass_removal",
-    "nobody_left",
+    "outcome_fields",
     "overlay",
     "percentile",
     "read",

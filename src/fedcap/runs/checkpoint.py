@@ -1,46 +1,44 @@
-"""A checkpoint's file: named tensors as safetensors, which round of which run they are of, and a checksum.
+"""The file of a checkpoint: named tensors as safetensors, with the round, the run, and a checksum.
 
-Unlike the rest of this room it needs torch: import it by its own name.
+This is the only module of the package that needs torch, so the package does not import it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
 import torch
-from safetensors import SafetensorError
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
+
 from fedcap.errors import InputError
-from fedcap.runs.directory import checksum
-from fedcap.runs.directory import CHECKPOINT
-from fedcap.runs.directory import RunDirectory
+from fedcap.runs.directory import CHECKPOINT, RunDirectory, checksum
 from fedcap.state import Tensors
 
 @dataclass(frozen=True)
 class About:
-    """What a checkpoint is of."""
+    """The round and the run of a checkpoint."""
 
     round: int
     layout: str
     """The digest of the network's layout."""
     course: str
-    """The run, as its provenance names it."""
+    """The hash that identifies the run: `Provenance.course`."""
 
 
 def pack(about: About, tensors: Tensors) -> bytes:
-    """Return the tensors as the content of a checkpoint's file."""
+    """Return the content of a checkpoint's file."""
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     facts = asdict(about) | {"checksum": _checksum(about, plain)}
     return save(plain, metadata={"run": json.dumps(facts)})  # one entry: several would have no fixed order
 
 
 def unpack(path: Path) -> tuple[About, dict[str, Tensor]]:
-    """Read a checkpoint's file; if it is damaged, raise an `InputError` that says how."""
+    """Read a checkpoint's file; raise an `InputError` with the reason if it is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -53,12 +51,12 @@ def unpack(path: Path) -> tuple[About, dict[str, Tensor]]:
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise InputError(f"is not a checkpoint: {' '.join(str(error).split())}") from None
     if not intact:
-        raise InputError("is damaged: its checksum is another")
+        raise InputError("is damaged: its checksum does not match")
     return about, tensors
 
 
 def read_checkpoint(directory: RunDirectory, course: str) -> tuple[About, dict[str, Tensor]]:
-    """Read the checkpoint of a run; one that is damaged or of another run is refused with what to do."""
+    """Read the checkpoint of a run; raise an `InputError` if it is damaged or belongs to another run."""
     try:
         about, tensors = unpack(directory.checkpoint)
     except InputError as error:
@@ -69,11 +67,11 @@ def read_checkpoint(directory: RunDirectory, course: str) -> tuple[About, dict[s
 
 
 def _checksum(about: About, tensors: Tensors) -> str:
-    return checksum(_parts(about, tensors))
+    return checksum(_checksum_parts(about, tensors))
 
 
-def _parts(about: About, tensors: Tensors) -> Iterator[bytes | memoryview]:
-    """Yield all that the checksum covers, in an order of its own."""
+def _checksum_parts(about: About, tensors: Tensors) -> Iterator[bytes | memoryview]:
+    """Yield everything that the checksum covers, with the tensors sorted by name."""
     yield json.dumps(asdict(about)).encode()
     for name, tensor in sorted(tensors.items()):
         yield f"{name} {tensor.dtype} {list(tensor.shape)}".encode()

@@ -1,109 +1,63 @@
-"""Checksums: of a checkpoint's tensors, and of a file's lines, each with all lines before it.
+"""The directory of a run: the files of its settings, provenance, rounds, checkpoint and result.
 
-They tell damage, and changes by hand; nothing protects from somebody who computes them anew. CRC-32 takes
-less than a millisecond for a megabyte on any machine, a small part of what it takes to write one.
+rounds.jsonl grows by a line per round, and mixing.bin by a frame, which is written before the line. Each line
+ends with a checksum of itself and of the lines before it, which detects damage and changes by hand; it does
+not protect against someone who computes new checksums. The other files are written to a temporary file and
+renamed.
 
-A run's directory: config.toml, provenance.json, rounds.jsonl, checkpoint.safetensors, result.json.
-
-Every file but rounds.jsonl is written to a temporary file and renamed; rounds.jsonl grows by a line per
-round, each with a checksum of itself and of the lines before it, and mixing.bin, before it, by a frame. A
-line is on disk when `append` returns, so a checkpoint written afterwards never includes a round without a
-line. Whenever a run is killed, the lines up to its checkpoint's round are complete; a resumed run drops the
-later ones with `rewrite_rounds`.
-
-Whether the files of a run belong together. What does not is an error of one line that says what to do.
+A line is on disk when `append` returns, so a checkpoint that is written afterwards never includes a round
+without a line. At whatever moment a run is killed, the lines up to the round of its checkpoint are complete;
+a resumed run drops the later ones with `rewrite_rounds`. The functions `checked_…` read files and raise an
+`InputError` of one line, with what to do, if they do not belong together.
 """
 
 from __future__ import annotations
 
-import re
-import zlib
-from collections.abc import Iterable
 import fcntl
 import os
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO
-from typing import Any
-from typing import Self
-from typing import TypeVar
+from typing import IO, Any, Self, TypeVar
+
 from pydantic import ValidationError
+
 from fedcap.errors import InputError
 from fedcap.files import write_aside
-from fedcap.runs.mixing import MIXING
-from fedcap.runs.mixing import Mixing
-from fedcap.runs.mixing import read_frames
+from fedcap.runs.mixing import MIXING, Mixing, read_frames
 from fedcap.runs.provenance import Provenance
-from fedcap.runs.result import Result
+from fedcap.runs.result import Result, summarise
 from fedcap.runs.rounds import RoundRecord
-from fedcap.runs.settings import Settings
-from fedcap.runs.settings import read_toml
-from fedcap.runs.settings import to_toml
-from fedcap.runs.result import summarise
-
-_SIGNED = re.compile(r'(.*), "checksum": "([0-9a-f]{8})"\}', re.DOTALL)
-
-
-def checksum(parts: Iterable[bytes | memoryview]) -> str:
-    """Return the CRC-32, in hex, of the parts, one after the other."""
-    value = 0
-    for part in parts:
-        value = zlib.crc32(part, value)
-    return f"{value:08x}"
-
-
-def signed(line: str, before: str) -> str:
-    """Return a line of JSON, a table, with a checksum of it and of the one before as its last entry."""
-    return f'{line[:-1]}, "checksum": "{_follow(line, before)}"}}'
-
-
-def signature(line: str) -> str:
-    """Return the checksum that a line ends with, empty if there is none."""
-    found = _SIGNED.fullmatch(line)
-    return found[2] if found else ""
-
-
-def is_intact(line: str, before: str) -> bool:
-    """Whether a line is as it was signed, after a line with the checksum `before`."""
-    found = _SIGNED.fullmatch(line)
-    return found is not None and found[2] == _follow(found[1] + "}", before)
-
-
-def _follow(line: str, before: str) -> str:
-    return checksum([before.encode(), line.encode()])
-
+from fedcap.runs.settings import Settings, read_toml, to_toml
 
 CONFIG, PROVENANCE, ROUNDS = "config.toml", "provenance.json", "rounds.jsonl"
 CHECKPOINT, RESULT = "checkpoint.safetensors", "result.json"
-LOCK = ".lock"
+_LOCK = ".lock"
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class BusyError(InputError):
-    """Another process is running in the directory."""
+    """Another process has locked the directory."""
 
 
 class RunDirectory:
-    """Reads and writes the files of one run. Writing needs its lock: `with RunDirectory(path):`."""
+    """Reads and writes the files of one run. Writing needs the lock: `with RunDirectory(path):`."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._lock: IO[str] | None = None
         self._last: str | None = None
-        """The checksum of the last line of rounds.jsonl, once it is known."""
+        """The checksum of the last line of rounds.jsonl, or none before it is read."""
 
     def __enter__(self) -> Self:
-        """Create the directory, lock it for this process, and remove temporary files of a killed one."""
+        """Create the directory, lock it for this process, and remove temporary files of a killed process."""
         try:
             self._create()
-            self._lock = open(self.path / LOCK, "a")  # not "w": a link would have its target emptied
+            self._lock = open(self.path / _LOCK, "a")  # not "w", which would empty the target of a link
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for stale in self.path.glob(".*.partial"):
                 stale.unlink()
@@ -134,58 +88,58 @@ class RunDirectory:
 
     @property
     def checkpoint(self) -> Path:
-        """Where the last checkpoint is."""
+        """The path of the checkpoint."""
         return self.path / CHECKPOINT
 
     def settings(self) -> Settings | None:
-        """Read the run's settings; none if there is no run."""
+        """Read the settings of the run; return none if there is no run."""
         path = self.path / CONFIG
         return (
             self._parsed(CONFIG, lambda: Settings.model_validate(read_toml(path))) if path.exists() else None
         )
 
     def provenance(self) -> Provenance | None:
-        """Read the run's provenance; none before it has started."""
+        """Read the provenance of the run; return none before it has started."""
         text = self._text(PROVENANCE)
         return None if text is None else self._parsed(PROVENANCE, partial(Provenance.from_json, text))
 
     def lines(self) -> list[str]:
-        """Read the rounds' lines; one that was cut off in mid-write is left out."""
+        """Read the complete lines of rounds.jsonl."""
         return (self._text(ROUNDS) or "").split("\n")[:-1]
 
     def rounds(self, first: int | None = None) -> list[RoundRecord]:
-        """Read the records of all rounds, or the first so many, up to the last whole line.
+        """Read the records of all rounds, or of the `first` rounds, up to the last complete line.
 
-        A line that was changed, or that is not where it was written, is an error.
+        A line that was changed or moved is an error.
         """
-        return list(self.each_round(self._start(), first))
+        return list(self.each_round(self._first_checksum(), first))
 
     def each_round(self, start: str | None, first: int | None = None) -> Iterator[RoundRecord]:
-        """Yield the records, up to an error. `start` is the run's course; none if nobody knows it."""
+        """Yield the records, up to an error. `start` is `Provenance.course`; none if it is unknown."""
         before = start
         for number, line in enumerate(self.lines()[:first], start=1):
             place = f"{ROUNDS}, line {number},"
             record = self._parsed(place, partial(RoundRecord.from_json, line))
             if record.round != number:
                 raise self.damaged(place, f"is of round {record.round}: lines are missing, doubled or moved")
-            if before is not None and not is_intact(line, before):
+            if before is not None and not _is_intact(line, before):
                 raise self.damaged(place, "was changed, or is not of this run")
             yield record
-            before = signature(line)
+            before = _signature(line)
 
     def mixings(self, rounds: Collection[int] | None = None) -> list[Mixing]:
-        """Read the weights that models were mixed with: of the rounds that have a line, or of these."""
+        """Read the weights of these rounds, or of all rounds that have a line."""
         wanted = range(1, len(self.lines()) + 1) if rounds is None else rounds
         frames = [frame for at, frame in read_frames(self.path / MIXING) if at in wanted]
         return self._parsed(MIXING, lambda: [Mixing.from_frame(frame) for frame in frames])
 
-    def _start(self) -> str:
-        """Return what the first line's checksum follows: what the run is."""
+    def _first_checksum(self) -> str:
+        """Return the value that precedes the checksum of the first line: `Provenance.course`."""
         facts = self.provenance()
         return facts.course if facts else ""
 
     def result(self, history: Sequence[RoundRecord] | None = None) -> Result | None:
-        """Read the result, with the rounds' records if not given; none before the run has finished."""
+        """Read the result; return none before the run has finished. `history` saves reading the records."""
         text = self._text(RESULT)
         if text is None:
             return None
@@ -198,7 +152,7 @@ class RunDirectory:
         return result
 
     def _text(self, name: str) -> str | None:
-        """Read a file; none if it is not there."""
+        """Read a file; return none if it does not exist."""
         try:
             return (self.path / name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -206,22 +160,22 @@ class RunDirectory:
         except OSError as error:
             raise self.damaged(name, f"cannot be read: {error.strerror}") from None
 
-    def _parsed(self, place: str, parse: Callable[[], T]) -> T:
-        """Return what `parse` returns; if that fails, raise an error that names the place."""
+    def _parsed(self, place: str, parse: Callable[[], _T]) -> _T:
+        """Return the value of `parse`; if it fails, raise an error that names the place."""
         try:
             return parse()
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             why = f"cannot be read: {f'{where}: ' * bool(where)}{first['msg']}"
-        except InputError as error:  # names the file already
+        except InputError as error:  # it already names the file
             raise self._unusable(place, str(error)) from None
         except (ValueError, TypeError, RecursionError) as error:
             why = f"cannot be read: {error}"
         raise self.damaged(place, why)
 
     def damaged(self, place: str, why: str) -> InputError:
-        """Return the error for a file of the run that cannot be used: one line, with what to do."""
+        """Return the error for a file of the run that cannot be used, with what to do."""
         return self._unusable(place, f"{self.path / place} {why}")
 
     def _unusable(self, place: str, message: str) -> InputError:
@@ -243,24 +197,24 @@ class RunDirectory:
         write_aside(self.path / PROVENANCE, provenance.to_json())
 
     def append(self, record: RoundRecord, mixing: Mixing | None = None) -> None:
-        """Append a round's line, and before it the weights of its mixtures, and flush them to disk."""
+        """Append the line of a round, after the frame of its mixing weights, and flush both to disk."""
         if self._last is None:
             lines = self.lines()
-            self._last = signature(lines[-1]) if lines else self._start()
-        line = signed(record.to_json(), self._last)
+            self._last = _signature(lines[-1]) if lines else self._first_checksum()
+        line = _signed(record.to_json(), self._last)
         if mixing is not None:
-            self._add(MIXING, mixing.to_frame())
-        self._add(ROUNDS, f"{line}\n".encode())
-        self._last = signature(line)
+            self._append_bytes(MIXING, mixing.to_frame())
+        self._append_bytes(ROUNDS, f"{line}\n".encode())
+        self._last = _signature(line)
 
-    def _add(self, name: str, content: bytes) -> None:
+    def _append_bytes(self, name: str, content: bytes) -> None:
         with open(self.path / name, "ab") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
 
     def rewrite_rounds(self, lines: Sequence[str]) -> None:
-        """Keep these lines of rounds.jsonl, and no others; of mixing.bin, what is of the same rounds."""
+        """Write only these lines to rounds.jsonl, and keep only their rounds in mixing.bin."""
         write_aside(self.path / ROUNDS, "".join(line + "\n" for line in lines))
         self._last = None
         path = self.path / MIXING
@@ -269,18 +223,18 @@ class RunDirectory:
             write_aside(path, b"".join(kept))
 
     def write_result(self, result: Result) -> None:
-        """Write result.json: the run has finished."""
+        """Write result.json, which marks the run as finished."""
         write_aside(self.path / RESULT, result.to_json())
 
     def remove_result(self) -> None:
-        """Remove result.json, if there is one: the run goes on."""
+        """Remove result.json, if it exists, because the run continues."""
         (self.path / RESULT).unlink(missing_ok=True)
 
 
 class NewDirectory(RunDirectory):
-    """A directory that is created when it is entered: `parent/name`, or `parent/name+2`, … if it is taken.
+    """A directory that is created on entry: `parent/name`, or `parent/name+2`, … if that one exists.
 
-    No two processes get the same one. `path` is known once it is entered.
+    No two processes get the same directory. `path` is final after entry.
     """
 
     def __init__(self, parent: Path | str, name: str) -> None:
@@ -289,7 +243,7 @@ class NewDirectory(RunDirectory):
 
     @property
     def is_new(self) -> bool:
-        """Whether the directory has yet to be created, whatever there is at `path` now."""
+        """Whether the directory has yet to be created, even if `path` exists already."""
         return self._is_new
 
     def _create(self) -> None:
@@ -306,23 +260,26 @@ class NewDirectory(RunDirectory):
 
 
 def checked_provenance(directory: RunDirectory, settings: Settings) -> Provenance | None:
-    """Return the provenance of the run with these settings, as config.toml has them; none if not started."""
+    """Return the provenance of the run with the settings of config.toml; none before it has started."""
     facts = directory.provenance()
     if facts is None:
         if any((directory.path / name).exists() for name in (ROUNDS, CHECKPOINT, RESULT)):
             raise directory.damaged(PROVENANCE, "is missing")
         return None
-    mine = facts.of(settings.digest())
-    if mine is None:
+    current = facts.of(settings.digest())
+    if current is None:
         config = directory.path / CONFIG
         raise InputError(
-            f"{config} was changed since the run began: it no longer has the digest that {PROVENANCE} knows;"
-            f" start a new run with it instead", code="changed-config", field=str(config))
-    return mine
+            f"{config} was changed since the run began: its digest differs from the one in {PROVENANCE};"
+            " start a new run with it instead",
+            code="changed-config",
+            field=str(config),
+        )
+    return current
 
 
 def checked_rounds(directory: RunDirectory, settings: Settings) -> list[RoundRecord]:
-    """Return the records of the rounds played so far."""
+    """Return the records of the rounds that were played so far."""
     history = directory.rounds()
     if len(history) > settings.rounds:
         raise directory.damaged(ROUNDS, f"has {len(history)} rounds, {CONFIG} only {settings.rounds}")
@@ -330,7 +287,7 @@ def checked_rounds(directory: RunDirectory, settings: Settings) -> list[RoundRec
 
 
 def checked_result(directory: RunDirectory, settings: Settings, facts: Provenance) -> Result | None:
-    """Return the result, if it follows from the rounds; none if the run has not finished."""
+    """Return the result, which must follow from the records; none if the run has not finished."""
     result = directory.result()
     if result is None or result.rounds in (shorter.rounds for shorter in facts.extended):
         return None
@@ -344,3 +301,35 @@ def checked_result(directory: RunDirectory, settings: Settings, facts: Provenanc
     if expected != result:
         raise directory.damaged(RESULT, f"is not the result of the rounds in {ROUNDS}")
     return result
+
+
+_SIGNED = re.compile(r'(.*), "checksum": "([0-9a-f]{8})"\}', re.DOTALL)
+
+
+def checksum(parts: Iterable[bytes | memoryview]) -> str:
+    """Return the CRC-32, in hex, of the concatenated parts."""
+    value = 0
+    for part in parts:
+        value = zlib.crc32(part, value)
+    return f"{value:08x}"
+
+
+def _signed(line: str, before: str) -> str:
+    """Return a JSON object with one more entry: the checksum of the line and of the checksum `before`."""
+    return f'{line[:-1]}, "checksum": "{_chained_checksum(line, before)}"}}'
+
+
+def _signature(line: str) -> str:
+    """Return the checksum at the end of a line; empty if there is none."""
+    found = _SIGNED.fullmatch(line)
+    return found[2] if found else ""
+
+
+def _is_intact(line: str, before: str) -> bool:
+    """Return whether a line is unchanged and follows a line with the checksum `before`."""
+    found = _SIGNED.fullmatch(line)
+    return found is not None and found[2] == _chained_checksum(found[1] + "}", before)
+
+
+def _chained_checksum(line: str, before: str) -> str:
+    return checksum([before.encode(), line.encode()])

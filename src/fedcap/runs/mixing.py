@@ -1,9 +1,9 @@
-"""mixing.bin: who is mixed from whom in each round, R×N, with a byte for each weight.
+"""mixing.bin: the weights with which each client's model was mixed from other clients' models, R×N per round.
 
-A frame per round. Its head is three 32-bit numbers, little-endian: the length of what follows, a CRC-32, and
-the round. What follows is deflated: a line of JSON with the receivers' and the contributors' names, the
-largest weight of each row as a 32-bit float, and the weights row by row, a byte each, in 255ths of the row's
-largest. Methods that mix nothing write no file.
+The file has a frame per round. The head of a frame is three little-endian 32-bit numbers: the length of the
+content, its CRC-32, and the round. The content is deflated: a line of JSON with the names of receivers and
+contributors, the largest weight of each row as a 32-bit float, and the weights row by row, one byte each, in
+255ths of the largest weight of the row. Methods that do not mix models write no file.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,25 +26,25 @@ _STEPS = 255
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """From whose models each client's model was mixed in a round."""
+    """The weights with which the models of a round were mixed."""
 
     round: int
     receivers: Sequence[str]
     contributors: Sequence[str]
     weights: np.ndarray
-    """R×N. Read back, each weight is within a 510th of its row's largest."""
+    """R×N. In a file, the error of a weight is at most 1/510 of the largest weight of its row."""
 
     @classmethod
     def of(
         cls, number: int, receivers: Sequence[str], contributors: Sequence[str], weights: Any
     ) -> Mixing | None:
-        """Return the weights of a round, a tensor; none if there are none."""
+        """Return the weights of a round, given as a tensor; none if there are no weights."""
         if weights is None or not len(weights):
             return None
         return cls(number, list(receivers), list(contributors), weights.numpy(force=True))
 
     def to_frame(self) -> bytes:
-        """Return the round's frame."""
+        """Return the frame of the round."""
         import numpy as np
 
         weights = np.nan_to_num(np.asarray(self.weights, dtype=np.float32), posinf=0.0, neginf=0.0).clip(0)
@@ -59,7 +57,7 @@ class Mixing:
 
     @classmethod
     def from_frame(cls, frame: bytes) -> Mixing:
-        """Read a whole frame back; one that is not of ours is a `ValueError` or a `TypeError`."""
+        """Read a complete frame; raise `ValueError` or `TypeError` if it has another form."""
         import numpy as np
 
         _, _, number = _HEAD.unpack_from(frame)
@@ -76,7 +74,7 @@ class Mixing:
 
 
 def read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield each round's number and its frame, up to a frame that is cut off or damaged."""
+    """Yield the number and the frame of each round, up to a frame that is cut off or damaged."""
     try:
         file = open(path, "rb")  # noqa: SIM115 (a missing file has no frames)
     except OSError:

@@ -1,19 +1,17 @@
-"""Where a run's figures come from: what is needed to check them, or to make them again."""
+"""The provenance of a run: the facts that are needed to check its results or to compute them again.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
 from pydantic import TypeAdapter
 
 @dataclass(frozen=True)
 class Shorter:
-    """A run as it was before it was extended: how many rounds it had, and its digests."""
+    """The number of rounds and the digests of a run before it was extended."""
 
     rounds: int
     digest: str
@@ -22,45 +20,45 @@ class Shorter:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The facts of one run that its settings do not say."""
+    """The facts about a run that are not in its settings."""
 
     versions: Mapping[str, str]
-    """The versions of the packages that compute, of Python, and of the platform."""
+    """The versions of the numerical packages, of Python, and of the platform."""
     threads: int
     seed: int
     digest: str
-    """The hash of all that decides the result: settings, data, the user's own code."""
+    """The hash of everything that determines the result: settings, data, the user's code."""
     data_hash: str
     partition_hash: str
     weights: int
-    """How many weights the model has: D."""
+    """D: the number of weights of the model."""
     clients: Sequence[str]
-    """All clients' names, in order."""
+    """The names of all clients, in order."""
     malicious: Sequence[str]
-    """Those of them who attack."""
+    """The names of the malicious clients."""
     shape: Sequence[int] = field(default_factory=list)
-    """The shape of one input; empty in runs of versions that did not write it down."""
+    """The shape of one input; empty in runs of older versions."""
     class_names: Sequence[str] = field(default_factory=list)
-    """What the classes are called, in the order of the network's answers."""
+    """The names of the classes, in the order of the network's outputs."""
     pixels: bool = False
-    """Whether inputs were bytes, which are scaled to [−1, 1]."""
+    """Whether the inputs were bytes, which are scaled to [−1, 1]."""
     settings_digest: str = ""
-    """The hash of the settings alone; it tells whether config.toml was changed."""
+    """The hash of the settings; it shows whether config.toml was changed."""
     course: str = ""
-    """The hash of all that decides what happens in each round, however many rounds there are."""
+    """The hash of everything that determines each round, for any number of rounds."""
     computes: int = 0
-    """Which of fedcap's ways to compute was used: versions with another number give other results."""
+    """The revision of fedcap's computations: versions with another number give other results."""
     products: str = ""
-    """Which library multiplied matrices: `onednn` or `mkl`; empty in runs of older versions."""
+    """The library that multiplied matrices: `onednn` or `mkl`; empty in runs of older versions."""
     code: Mapping[str, str] = field(default_factory=dict)
-    """The hash of the file of each thing of the user's own, by `module:name`."""
+    """The hash of the file of each class or function of the user, by `module:name`."""
     commit: str = ""
-    """The commit of fedcap's source, if it was run from a checkout; with a plus if files were changed."""
+    """The commit of fedcap's source, if it ran from a checkout; a plus means that files were changed."""
     extended: Sequence[Shorter] = field(default_factory=list)
-    """What the run was before it was extended, oldest first."""
+    """The run before each of its extensions, oldest first."""
 
     def extend(self, longer: Provenance, rounds: int) -> Provenance:
-        """Return the facts of this run, which has so many rounds, as those of the longer one."""
+        """Return the provenance of the longer run into which this run of `rounds` rounds is extended."""
         shorter = Shorter(rounds, self.digest, self.settings_digest)
         return replace(
             self,
@@ -70,9 +68,9 @@ class Provenance:
         )
 
     def of(self, settings_digest: str) -> Provenance | None:
-        """Return the facts of the run with these settings, none if they are not this run's.
+        """Return the provenance of the run with these settings; none if the settings are of another run.
 
-        If the run was killed while it was being extended, config.toml still has the settings of before.
+        If the run was killed while it was extended, config.toml still has the previous settings.
         """
         if settings_digest == self.settings_digest or not self.settings_digest:
             return self
@@ -87,12 +85,12 @@ class Provenance:
         return None
 
     def to_json(self) -> str:
-        """Return the facts as indented JSON."""
+        """Return the provenance as indented JSON."""
         return json.dumps(asdict(self), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Provenance:
-        """Read the facts back."""
+        """Read the provenance back."""
         return _PROVENANCE.validate_json(text)
 
 

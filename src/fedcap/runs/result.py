@@ -1,146 +1,33 @@
-"""What a run's last round came to besides accuracy: loss, macro-F1, and accuracy class by class.
+"""The result of a run, computed from its records, its clients and the names of the malicious ones.
 
-Of the benign clients' test samples, a_c are of class c, p_c were taken for it, t_c of these rightly:
+It is a pure function of them: a run that was interrupted and resumed, or read from its files, has the same
+result as a run that was not. The last round also has loss, macro-F1 and the accuracy per class. Of the honest
+clients' test samples, a_c are of class c, p_c were predicted to be of class c, and t_c of those correctly:
 
     accuracy_c = t_c / a_c,    F1_c = 2 t_c / (a_c + p_c)
 
-Macro-F1 is the mean of F1_c over the classes that occur, among the labels or among the answers.
-
-Runs and results in a few lines of text, as a notebook or a terminal shows them.
-
-The result of a run: a pure function of its records, of its clients and of who was malicious.
-
-So a run that was interrupted and resumed, or that is read back from its files, gives the same result as one
-that was not.
+Macro-F1 is the mean of F1_c over the classes that occur among the labels or the predictions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from fedcap.runs.rounds import Tallies
-from fedcap.runs.rounds import Tally
-from fedcap.runs.rounds import finite
-from collections.abc import Collection
-from typing import TYPE_CHECKING
-from fedcap.errors import plural
 import json
 import math
-from dataclasses import asdict
-from dataclasses import field
-from dataclasses import replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
 from pydantic import TypeAdapter
-from fedcap.errors import InputError
-from fedcap.runs.findings import nobody_left
-from fedcap.runs.rounds import RoundRecord
+
+from fedcap.errors import InputError, plural
+from fedcap.runs.findings import all_removed
+from fedcap.runs.rounds import ClassCounts, ClassCountsRecord, RoundRecord, finite
 
 if TYPE_CHECKING:
-    from fedcap.runs.run import Run
     from torch import nn
 
-@dataclass(frozen=True)
-class Measures:
-    """How well one reading's models answer, over all benign clients' test samples."""
-
-    loss: float | None
-    """The mean cross-entropy; none if it was not finite."""
-    macro_f1: float | None
-    """The mean F1 of the classes, in percent."""
-    per_class: Mapping[str, float | None]
-    """The accuracy on the samples of each class, in percent; none if there are none of it."""
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """The measures of the last round, with the models that clients receive and with their own."""
-
-    shared: Measures | None
-    """None if nothing is shared."""
-    personal: Measures
-
-
-def metrics_of(tallies: Tallies) -> Metrics:
-    """Return the measures that counts come to."""
-    shared = None if tallies.shared is None else _measures(tallies.shared, tallies.classes)
-    return Metrics(shared, _measures(tallies.personal, tallies.classes))
-
-
-def _measures(tally: Tally, classes: Sequence[str]) -> Measures:
-    counts = list(zip(tally.actual, tally.predicted, tally.correct, strict=True))
-    f1 = [200 * correct / (actual + predicted) for actual, predicted, correct in counts if actual + predicted]
-    total = sum(tally.actual)
-    return Measures(
-        loss=None if tally.loss is None or not total else finite(tally.loss / total),
-        macro_f1=sum(f1) / len(f1) if f1 else None,
-        per_class={
-            name: 100 * correct / actual if actual else None
-            for name, (actual, _, correct) in zip(classes, counts, strict=True)
-        },
-    )
-
-
-DIVERGED = "honest clients' weights became NaN or infinite; accuracy means nothing"
-
-
-def describe_result(result: Result) -> str:
-    """Return what a result says: rounds, clients, accuracy, who was removed."""
-    attackers = [client.id for client in result.clients if client.malicious]
-    of_them = f", {len(attackers)} of them malicious" if attackers else ""
-    heading = f"Result of {plural(result.rounds, 'round')} with {plural(len(result.clients), 'client')}"
-    lines = [heading + of_them]
-    figures = (result.tacc, result.tacc_shared, result.tacc_personal, result.tacc_worst_client)
-    lines.append(f"  accuracy   {accuracy_line(*figures)}")
-    if result.diverged:
-        lines.append(f"  diverged   {DIVERGED}")
-    if result.fpr is not None:
-        lines.append(f"  detection  {_removed(result.removed, attackers, 'honest client')}")
-    return "\n".join(lines)
-
-
-def describe_run(run: Run) -> str:
-    """Return what a run was, how far it is, how accurate its clients are, and who was removed."""
-    settings, attackers = run.settings, run.provenance.malicious
-    clients = plural(len(run.provenance.clients), "client")
-    attack = "federation" if settings.federated else "no attack"
-    if attackers:
-        attack = f"{settings.attack.name}, {len(attackers)} of {clients} malicious"
-    played = plural(len(run.rounds), "round")
-    if run.result is None:
-        played = f"{len(run.rounds)} of {plural(settings.rounds, 'round')}, unfinished"
-    parts = (settings.dataset_name, settings.method.name, attack, f"seed {settings.seed}", played)
-    lines = [" · ".join(parts)]
-    evaluated = run.evaluated
-    if evaluated is None or evaluated.accuracy is None:
-        lines.append("  accuracy   not measured yet")
-    else:
-        found = evaluated.accuracy
-        when = "" if evaluated is run.rounds[-1] else f" in round {evaluated.round}"
-        figures = (found.best, found.shared, found.personal, found.worst_client)
-        lines.append(f"  accuracy   {accuracy_line(*figures)}{when}")
-    if run.diverged:
-        lines.append(f"  diverged   {DIVERGED}")
-    if run.detects:
-        lines.append(f"  detection  {_removed(run.removed, attackers, settings.benign)}")
-    return "\n".join([*lines, f"  records    {run.path}"])
-
-
-def accuracy_line(best: float, shared: float | None, personal: float, worst: float) -> str:
-    """Return the four accuracies, in percent, as one line."""
-    read = "none" if shared is None else f"{shared:.1f}"
-    return f"{best:.1f} %  (shared {read}, personal {personal:.1f}; worst client {worst:.1f})"
-
-
-def _removed(removed: Collection[str], attackers: Collection[str], others: str) -> str:
-    caught = sum(client in removed for client in attackers)
-    benign = len(removed) - caught
-    found = f"{caught} of {plural(len(attackers), 'attacker')} removed; " if attackers else ""
-    return f"{found}{f'no {others}' if not benign else plural(benign, others)} removed"
-
-
-GOAL = 80.0
-"""The accuracy, in percent, that the paper's R2Acc counts the rounds to."""
+_GOAL = 80.0
+"""The accuracy, in percent, of the paper's R2Acc: the number of rounds until it is reached."""
 
 
 @dataclass(frozen=True)
@@ -158,14 +45,35 @@ class Removal:
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What became of one client."""
+    """The result of one client."""
 
     id: str
     malicious: bool
     shared: float | None
     personal: float | None
-    """Test accuracies of the last round, in percent; malicious clients have none."""
+    """Test accuracies in the last evaluated round, in percent; none for malicious clients."""
     removed: Removal | None
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The quality of the models of one reading, over the test samples of all honest clients."""
+
+    loss: float | None
+    """The mean cross-entropy; none if it was not finite."""
+    macro_f1: float | None
+    """The mean F1 of the classes, in percent."""
+    per_class: Mapping[str, float | None]
+    """The accuracy on the samples of each class, in percent; none for a class without samples."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The measures of the last round, for both readings."""
+
+    shared: Measures | None
+    """None if no model is shared."""
+    personal: Measures
 
 
 @dataclass(frozen=True, repr=False)
@@ -173,20 +81,20 @@ class Result:
     """The result of a run. Accuracies and rates are in percent."""
 
     tacc: float
-    """Test accuracy of the benign clients in the last round: the better of the two readings."""
+    """The test accuracy of the honest clients in the last round, in the better reading."""
     tacc_shared: float | None
     tacc_personal: float
     tacc_worst_client: float
     dacc: float | None
-    """Share of clients rightly kept or rightly removed; null without attack or detection."""
+    """The share of clients that were correctly kept or removed; none without attack or detection."""
     fpr: float | None
-    """Share of benign clients removed; null without detection."""
+    """The share of honest clients that were removed; none without detection."""
     fnr: float | None
-    """Share of malicious clients not removed; null without attack or detection."""
+    """The share of malicious clients that were not removed; none without attack or detection."""
     rounds_to_removal: float | None
-    """Mean round in which the removed attackers were removed."""
+    """The mean round of removal of the removed malicious clients."""
     rounds_to_80: int | None
-    """First evaluated round that reached 80 percent: the paper's R2Acc."""
+    """The first evaluated round with at least 80 percent accuracy: the paper's R2Acc."""
     rounds: int
     diverged: bool
     seconds: float
@@ -196,59 +104,46 @@ class Result:
     clients: Sequence[ClientResult]
     history: Sequence[RoundRecord]
     metrics: Metrics | None = None
-    """Loss, macro-F1 and accuracy by class in the last round; none if that round did not count them."""
+    """Loss, macro-F1 and accuracy per class in the last round; none if its record has no class counts."""
     stopped: str | None = None
-    """Why the run ended before its last round, or with nobody left: all clients were removed; else null."""
+    """Why the run stopped early, which happens if all clients are removed; else none."""
     models: Any = field(default=None, compare=False)
-    """Where the clients' models are: something that has `model(client, reading)`. It is not in the JSON."""
+    """An object with a method `model(client, reading)`. It is not in the JSON."""
 
     def __repr__(self) -> str:
-        return describe_result(self)
+        return _describe(self)
 
     def model(self, client: str | int, reading: str = "personal") -> nn.Module:
-        """Return a client's model in evaluation mode: its personal one, the shared, or the global."""
+        """Return a model in evaluation mode: the client's personal one, the shared one, or the global one."""
         if self.models is None:
             raise InputError("this result was read without its models: use fedcap.read(path).model(client)")
         return self.models.model(client, reading)  # type: ignore[no-any-return]
 
     def to_json(self) -> str:
-        """Return the result, without the rounds' history, as indented JSON."""
+        """Return the result as indented JSON, without the records of the rounds."""
         content = asdict(replace(self, history=(), models=None))
         del content["history"], content["models"]
         return json.dumps(finite(content), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str, history: Sequence[RoundRecord]) -> Result:
-        """Read a result back, with its rounds' records."""
+        """Read a result back, given the records of its rounds."""
         return _RESULT.validate_python(json.loads(text) | {"history": history, "models": None})
 
 
 _RESULT: TypeAdapter[Result] = TypeAdapter(Result)
 
 
-def removals(history: Sequence[RoundRecord]) -> dict[str, Removal]:
-    """Return who was removed, when and why."""
-    return {
-        client: Removal(record.round, reason.sentence, reason.score, reason.value, reason.limit)
-        for record in history
-        for client, reason in record.removed.items()
-    }
-
-
-def _percent(part: int, whole: int) -> float | None:
-    return 100 * part / whole if whole else None
-
-
 def summarise(
     history: Sequence[RoundRecord], clients: Sequence[str], malicious: Collection[str], detects: bool
 ) -> Result:
-    """Return the result of a run, given its records, its clients, who was malicious and if it detects."""
+    """Return the result of a run; `detects` says whether the run looked for malicious clients."""
     accuracy = history[-1].accuracy if history else None
     if accuracy is None:
         raise ValueError("the last round was not evaluated")
     attackers, removed = frozenset(malicious), removals(history)
     caught = removed.keys() & attackers
-    wrongly = removed.keys() - attackers
+    wrongly_removed = removed.keys() - attackers
     missed = attackers - removed.keys()
     count = len(clients)
     return Result(
@@ -256,11 +151,11 @@ def summarise(
         tacc_shared=accuracy.shared,
         tacc_personal=accuracy.personal,
         tacc_worst_client=accuracy.worst_client,
-        dacc=_percent(count - len(wrongly) - len(missed), count) if detects and attackers else None,
-        fpr=_percent(len(wrongly), count - len(attackers)) if detects else None,
+        dacc=_percent(count - len(wrongly_removed) - len(missed), count) if detects and attackers else None,
+        fpr=_percent(len(wrongly_removed), count - len(attackers)) if detects else None,
         fnr=_percent(len(missed), len(attackers)) if detects else None,
         rounds_to_removal=sum(removed[client].round for client in caught) / len(caught) if caught else None,
-        rounds_to_80=next((r.round for r in history if r.accuracy and r.accuracy.best >= GOAL), None),
+        rounds_to_80=next((r.round for r in history if r.accuracy and r.accuracy.best >= _GOAL), None),
         rounds=len(history),
         diverged=has_diverged(history),
         seconds=math.fsum(record.seconds.total for record in history),
@@ -270,14 +165,15 @@ def summarise(
         clients=client_results(history, clients, attackers),
         history=history,
         metrics=None if history[-1].tallies is None else metrics_of(history[-1].tallies),
-        stopped=nobody_left(history, clients),
+        stopped=all_removed(history, clients),
     )
 
 
 def client_results(
     history: Sequence[RoundRecord], clients: Sequence[str], malicious: Collection[str]
 ) -> list[ClientResult]:
-    """Return what became of each client, by the last round that was evaluated."""
+    """Return the result of each client, with its accuracies in the last evaluated round."""
+    malicious = frozenset(malicious)
     accuracy = next((record.accuracy for record in reversed(history) if record.accuracy is not None), None)
     tested = {} if accuracy is None else accuracy.clients
     removed = removals(history)
@@ -294,7 +190,72 @@ def client_results(
 
 
 def has_diverged(history: Sequence[RoundRecord]) -> bool:
-    """Whether any benign client diverged in the last round, or diverged in any round and was removed."""
+    """Return whether an honest client diverged in the last round, or diverged in a round and was removed."""
     removed = removals(history).keys()
     last = history[-1:]
     return any(record.diverged for record in last) or any(removed & set(r.diverged) for r in history)
+
+
+def removals(history: Sequence[RoundRecord]) -> dict[str, Removal]:
+    """Return the removal of each removed client, by name."""
+    return {
+        client: Removal(record.round, reason.sentence, reason.score, reason.value, reason.limit)
+        for record in history
+        for client, reason in record.removed.items()
+    }
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def metrics_of(counts: ClassCountsRecord) -> Metrics:
+    """Return the measures that follow from the class counts."""
+    shared = None if counts.shared is None else _measures(counts.shared, counts.classes)
+    return Metrics(shared, _measures(counts.personal, counts.classes))
+
+
+def _measures(counts: ClassCounts, classes: Sequence[str]) -> Measures:
+    rows = list(zip(counts.actual, counts.predicted, counts.correct, strict=True))
+    f1 = [200 * correct / (actual + predicted) for actual, predicted, correct in rows if actual + predicted]
+    total = sum(counts.actual)
+    return Measures(
+        loss=None if counts.loss is None or not total else finite(counts.loss / total),
+        macro_f1=sum(f1) / len(f1) if f1 else None,
+        per_class={
+            name: 100 * correct / actual if actual else None
+            for name, (actual, _, correct) in zip(classes, rows, strict=True)
+        },
+    )
+
+
+DIVERGED = "honest clients' weights became NaN or infinite; accuracy means nothing"
+
+
+def _describe(result: Result) -> str:
+    """Return the result as text for a terminal or a notebook."""
+    attackers = [client.id for client in result.clients if client.malicious]
+    of_them = f", {len(attackers)} of them malicious" if attackers else ""
+    heading = f"Result of {plural(result.rounds, 'round')} with {plural(len(result.clients), 'client')}"
+    lines = [heading + of_them]
+    figures = (result.tacc, result.tacc_shared, result.tacc_personal, result.tacc_worst_client)
+    lines.append(f"  accuracy   {accuracy_line(*figures)}")
+    if result.diverged:
+        lines.append(f"  diverged   {DIVERGED}")
+    if result.fpr is not None:
+        lines.append(f"  detection  {removed_line(result.removed, attackers, 'honest client')}")
+    return "\n".join(lines)
+
+
+def accuracy_line(best: float, shared: float | None, personal: float, worst: float) -> str:
+    """Return the four accuracies, in percent, as one line."""
+    read = "none" if shared is None else f"{shared:.1f}"
+    return f"{best:.1f} %  (shared {read}, personal {personal:.1f}; worst client {worst:.1f})"
+
+
+def removed_line(removed: Collection[str], attackers: Collection[str], others: str) -> str:
+    """Return the numbers of removed clients as one line; `others` is the noun for the other clients."""
+    caught = sum(client in removed for client in attackers)
+    wrongly = len(removed) - caught
+    attackers_part = f"{caught} of {plural(len(attackers), 'attacker')} removed; " if attackers else ""
+    return f"{attackers_part}{plural(wrongly, others) if wrongly else f'no {others}'} removed"

@@ -1,27 +1,28 @@
-"""The record of a round: who took part, how accurate the clients are, what the server saw and did.
+"""The record of a round, `RoundRecord`: participants, accuracies, scores, rejected and removed clients.
 
-Clients are named by strings. Accuracies are in percent.
+A record is one line of rounds.jsonl. Clients are identified by their names. Accuracies are in percent.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
-from typing import Any
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
 from pydantic import TypeAdapter
 
+if TYPE_CHECKING:
+    from fedcap.server.server import RoundOutcome
+
 Reading = Literal["shared", "personal"]
+"""Which model is evaluated: the model that a client receives, or its model after training."""
 
 
 @dataclass(frozen=True)
 class ClientAccuracy:
-    """One benign client's test accuracy in percent, with the model it receives and with its own."""
+    """The test accuracy of one honest client, in percent, with the model it receives and with its own."""
 
     shared: float | None
     personal: float
@@ -29,70 +30,70 @@ class ClientAccuracy:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Test accuracy over all benign clients' samples, in percent."""
+    """Test accuracy over the samples of all honest clients, in percent."""
 
     shared: float | None
-    """With the model each client receives, before it trains; none if nothing is shared."""
+    """With the model that each client receives, before training; none if no model is shared."""
     personal: float
-    """With the model each client has after training."""
+    """With the model of each client after training."""
     clients: Mapping[str, ClientAccuracy]
 
     @property
     def reading(self) -> Reading:
-        """Which of the two is better."""
+        """The reading with the higher accuracy."""
         return "personal" if self.shared is None or self.personal >= self.shared else "shared"
 
     @property
     def best(self) -> float:
-        """The better of the two: the headline figure."""
+        """The higher of the two accuracies."""
         return self.personal if self.shared is None else max(self.shared, self.personal)
 
     @property
     def worst_client(self) -> float:
-        """The accuracy of the worst-off benign client, in the better reading."""
+        """The lowest accuracy of an honest client, in the better reading."""
         shared = self.reading == "shared"
         return min((c.shared or 0.0) if shared else c.personal for c in self.clients.values())
 
 
 @dataclass(frozen=True)
-class Tally:
-    """How all benign clients' test samples were answered in one reading; a number per class each."""
+class ClassCounts:
+    """Counts over the test samples of all honest clients in one reading, with one entry per class."""
 
     actual: Sequence[int]
-    """How many samples are of the class."""
+    """The number of samples of the class."""
     predicted: Sequence[int]
-    """How many were taken for it."""
+    """The number of samples that were predicted to be of the class."""
     correct: Sequence[int]
-    """How many were rightly taken for it."""
+    """The number of samples of the class that were predicted correctly."""
     loss: float | None
-    """The cross-entropy, summed over all samples; none if it was not finite."""
+    """The sum of the cross-entropy over all samples; none if it was not finite."""
 
 
 @dataclass(frozen=True)
-class Tallies:
-    """How the test samples were answered, class by class, in either reading."""
+class ClassCountsRecord:
+    """The class counts of both readings."""
 
     classes: Sequence[str]
-    """The classes' names, in the order of the numbers."""
-    shared: Tally | None
-    personal: Tally
+    """The names of the classes, in the order of the counts."""
+    shared: ClassCounts | None
+    personal: ClassCounts
 
 
 @dataclass(frozen=True)
-class Realised:
-    """The malicious rows as they were sent, measured against the mean of the benign ones."""
+class AttackStats:
+    """The malicious updates as sent, compared with the mean of the honest updates."""
 
     length: float | None
-    """Mean length of the malicious rows."""
+    """The mean length of the malicious updates."""
     benign_length: float | None
-    """Length of the benign mean."""
+    """The length of the mean of the honest updates."""
     cosine: float | None
-    """Mean cosine between the two."""
+    """The mean cosine between the malicious updates and the mean of the honest ones."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Wall-clock seconds of a round, by part."""
+    """The wall-clock seconds of a round, by part."""
 
     train: float = 0.0
     evaluate: float = 0.0
@@ -103,7 +104,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a client was removed or suspected: which score was over which limit, and the same in a sentence."""
+    """Why a client was removed or suspected: the score that exceeded its limit, and a sentence about it."""
 
     score: str
     value: float | None
@@ -117,39 +118,41 @@ class Reason:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """All that is known of one round; a line of rounds.jsonl."""
+    """The record of one round: a line of rounds.jsonl."""
 
     round: int
     participants: Sequence[str]
     asked: Sequence[str]
-    """Newcomers who were asked for a request, a first update, before they were sent a model."""
+    """New clients that sent a request, a first update, before the server sent them a model."""
     accuracy: Accuracy | None
     """None in rounds without evaluation."""
     scores: Mapping[str, Mapping[str, float | None]]
-    """By score, such as "norm", the value of each client; null if it is not finite."""
+    """By score, such as "norm", the value of each client; none if it is not finite."""
     limits: Mapping[str, float | None]
-    """By score, the limit of this round."""
+    """By score, the limit in this round."""
     weights_entropy: float | None
-    """Mean entropy, in nats, of the weights from which the models were mixed."""
+    """The mean entropy, in nats, of the weights with which the models were mixed."""
     refused: Mapping[str, str]
+    """The clients whose update was rejected, with the reason."""
     bounded: Mapping[str, str]
+    """The clients whose update was shortened, with the reason."""
     removed: Mapping[str, Reason]
-    attack: Realised | None
+    attack: AttackStats | None
     diverged: Sequence[str]
-    """Benign clients who could not train: what they sent or kept was not finite."""
+    """Honest clients whose training failed: their update or their state was not finite."""
     bytes: int
-    """Sent to and by the clients."""
+    """The bytes sent to the clients and by them."""
     seconds: Seconds
     notes: Sequence[str] = field(default_factory=list)
-    """Where the server had to depart from the settings: a smaller M, another rule."""
-    tallies: Tallies | None = None
-    """How the test samples were answered; none but in the last round."""
+    """Deviations from the settings that the server had to make, such as a smaller M or another rule."""
+    tallies: ClassCountsRecord | None = None
+    """The class counts of the test samples, in the last round only."""
     suspected: Mapping[str, Reason] = field(default_factory=dict)
-    """Who is accused and not removed, and why: what they sent did not count in this round."""
+    """The clients that were accused but not removed, with the reason. Their update did not count."""
 
     @property
     def norms(self) -> Mapping[str, float | None]:
-        """Length of each client's update as the server measured it; empty if it did not."""
+        """The length of each client's update as the server measured it; empty if it did not."""
         return self.scores.get("norm", {})
 
     def to_json(self) -> str:
@@ -166,12 +169,25 @@ _ROUND: TypeAdapter[RoundRecord] = TypeAdapter(RoundRecord)
 
 
 def recorded(reasons: Mapping[str, Any]) -> dict[str, Reason]:
-    """Return the detectors' reasons by client, as they are written down."""
+    """Return the detectors' reasons, by client, in the form of a record."""
     return {client: Reason(**finite(asdict(reason))) for client, reason in reasons.items()}
 
 
+def outcome_fields(outcome: RoundOutcome) -> dict[str, Any]:
+    """Return the fields of a round's record that come from the server."""
+    return {
+        "scores": finite(dict(outcome.scores)),
+        "limits": finite(dict(outcome.limits)),
+        "refused": dict(outcome.rejected),
+        "bounded": dict(outcome.capped),
+        "removed": recorded(outcome.removed),
+        "suspected": recorded(outcome.suspected),
+        "notes": [*outcome.notes, *(f"{client}: {why}" for client, why in outcome.ignored)],
+    }
+
+
 def finite(value: Any) -> Any:
-    """Return a structure with every number that JSON cannot hold replaced by null."""
+    """Return a structure in which None replaces every number that is not finite, as JSON has no such number."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

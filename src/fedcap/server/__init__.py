@@ -1,1 +1,1 @@
-"""The server of a federation: rounds, uploads, the client index, removal, save and restore."""
+"""The server: rounds, validation of uploads, the client index, removal, save and restore."""

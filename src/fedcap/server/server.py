@@ -1,15 +1,14 @@
-"""What a server tells its driver in the course of a round; clients are identities here.
+"""The server of a federation, which drives any method.
 
-A method's server, wherever its clients are: all that a driver needs.
+It holds the method's state and the detectors' memory, numbers the rounds, validates what clients send, and
+knows which clients were removed. The simulation drives it with workers on this machine, a federation with
+sites elsewhere. A round is
 
-It holds the state, knows its round, remembers who was removed, and lets nothing in that `intake` refuses. The
-simulation drives it with workers of this machine, a federation with machines elsewhere. A round is
+    sent    = server.begin(clients)       which models go to which clients, or which clients are asked first
+    sent    = server.supply(requests)     only if `sent.pending` names clients that are asked for an update
+    outcome = server.finish(uploads)      which uploads did not count, which clients are removed, and why
 
-    opening = server.open(clients)         who takes part, and which newcomers first send a request
-    serving = server.serve(requests)       which models go to whom, and what else is asked for
-    closing = server.close(uploads)        who was refused or removed, and why
-
-Clients are identities here; inside, methods know them by their rows in the roster.
+Clients have names here. Methods know them by their rows in the client index, and so does `Sent`.
 """
 
 from __future__ import annotations
@@ -22,101 +21,44 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcap.detection import Reason
+from fedcap.detection import Accusation, RoundView, Verdict
 from fedcap.matrix import finite_rows
-from fedcap.methods.base import Conclusion, Dispatch, Method, conclude
+from fedcap.methods.base import Inspection, Method, Sent
 from fedcap.rng import derive
-from fedcap.server.index import Roster
-from fedcap.server.uploads import Admission, Expected, Upload, admit
+from fedcap.server.index import ClientIndex
+from fedcap.server.uploads import Upload, Validated, is_valid, validate
 from fedcap.state import Tensors, names_to_tensor, owned, tensor_to_names, under
 from fedcap.training import Layout
 
-
-@dataclass(frozen=True)
-class Opening:
-    """A round that begins."""
-
-    round: int
-    clients: tuple[str, ...]
-    """Who takes part, in the order of the roster."""
-    asked: tuple[str, ...]
-    """Who of them must send a request before there can be a model for them."""
-    start: Tensor | None
-    """D: the model from which those asked train their request."""
+BY_HAND = "by hand"
+"""The score that stands for an operator's decision."""
 
 
 @dataclass(frozen=True)
-class Offer:
-    """Models for some clients."""
-
-    clients: tuple[str, ...]
-    """Who is served, in the order of the dispatch's rows."""
-    dispatch: Dispatch
-    refused: Mapping[str, str]
-    """Who is not served, and why."""
-
-
-@dataclass(frozen=True)
-class Serving:
-    """What goes to the participants of a round, and what they are asked for besides their update."""
-
-    round: int
-    offer: Offer
-    extra: int
-    """How many numbers each client sends besides its update."""
-    root_start: Tensor | None
-    """D: the model from which the server must train an update on its own root set, if the method has one."""
-    pool: tuple[str, ...] = ()
-    """From whose models each client's was mixed, in the order of the mixing weights' columns."""
-
-    @property
-    def clients(self) -> tuple[str, ...]:
-        """Who is served, in the order of the dispatch's rows."""
-        return self.offer.clients
-
-    @property
-    def dispatch(self) -> Dispatch:
-        """The models, and which of them go to whom."""
-        return self.offer.dispatch
-
-    @property
-    def mixing_entropy(self) -> float | None:
-        """Mean entropy, in nats, of the weights from which each client's model was mixed, if they were."""
-        mixing = self.dispatch.mixing
-        if mixing is None or not len(mixing):
-            return None
-        return float(torch.special.entr(mixing).sum(dim=1).mean())
-
-
-@dataclass(frozen=True)
-class Closing:
-    """What the server found at the end of a round."""
+class RoundOutcome:
+    """What the server found in a round, by the names of clients."""
 
     round: int
     scores: Mapping[str, Mapping[str, float]]
-    """Every score's name, and each client's value; `norm` is always there."""
+    """By score, each client's value; the score `norm` is always there."""
     limits: Mapping[str, float]
     """The limit of each score that was judged."""
-    removed: Mapping[str, Reason]
-    """Who is out for good, and why."""
-    suspected: Mapping[str, Reason]
-    """Who is accused and not removed, and why; they are among the refused."""
-    refused: Mapping[str, str]
-    """Whose upload did not count this round, and why."""
+    removed: Mapping[str, Accusation]
+    """The clients that are removed for good, and why."""
+    suspected: Mapping[str, Accusation]
+    """The clients that are accused and not removed; they are among the rejected."""
+    rejected: Mapping[str, str]
+    """The clients whose upload did not count in this round, and why."""
     ignored: Sequence[tuple[str, str]]
-    """What came besides an upload that counts, as (client, why): late, repeated."""
-    bounded: Mapping[str, str]
-    """Whose claims were cut down, and how."""
+    """What came in addition to an upload that counts, as (client, why): late, repeated."""
+    capped: Mapping[str, str]
+    """The clients whose claimed sample count was reduced, and how."""
     notes: Sequence[str]
-    """What the server had to do otherwise than asked: a smaller M, another rule."""
-
-
-BY_HAND = "by hand"
-"""The score that stands for somebody's decision."""
+    """Where the method departed from its settings, such as another rule for too few rows."""
 
 
 class Server:
-    """The server's side of a method: its state, its round, its roster, and who is out for good."""
+    """A method's state, its round, its client index, and the clients that were removed."""
 
     def __init__(
         self,
@@ -128,201 +70,208 @@ class Server:
         clients: Sequence[str] = (),
     ) -> None:
         self.method = method
-        self.roster = Roster(clients)
+        self.clients = ClientIndex(clients)
         self.round = 0
-        """The number of the round under way, or of the last one; 0 before the first."""
-        self.removed: dict[str, Reason] = {}
-        """Who is out for good, and why."""
-        self._state: Any = method.start(weights.clone(), layout)
-        self._memory: Tensors = method.judge.start() if method.judge else {}
+        """The number of the current round, or of the last one; 0 before the first."""
+        self.removed: dict[str, Accusation] = {}
+        """The clients that are removed for good, and why."""
+        self._state: Any = method.init(weights.clone(), layout)
+        self._memory: Tensors = method.defence.start() if method.defence else {}
         self._size = layout.size
         self._seed = seed
         self._malicious = malicious
-        """The share of participants assumed to be malicious."""
+        """The share of participants that is assumed to be malicious."""
         self._device = weights.device
-        self._opening: Opening | None = None
-        self._serving: Serving | None = None
+        self._participants: list[str] = []
+        self._sent: Sent | None = None
+        """What was sent in the current round; None between rounds."""
 
     def select(self, clients: Sequence[str], participation: float) -> list[str]:
-        """Draw the participants of the next round among those who are not removed.
+        """Draw the participants of the next round among the clients that are not removed.
 
-        The draw depends on who they are, not on the order in which they are given.
+        The draw does not depend on the order in which the clients are given.
         """
-        there = self.roster.sorted(client for client in clients if client not in self.removed)
+        available = self.clients.sorted(client for client in clients if client not in self.removed)
         count = max(1, round(participation * len(clients)))
-        if count >= len(there):
-            return there
-        order = torch.randperm(len(there), generator=derive(self._seed, "select", self.round + 1))
-        return self.roster.sorted(there[at] for at in order[:count].tolist())
+        if count >= len(available):
+            return available
+        order = torch.randperm(len(available), generator=derive(self._seed, "select", self.round + 1))
+        return self.clients.sorted(available[at] for at in order[:count].tolist())
 
-    def open(self, clients: Sequence[str]) -> Opening:
-        """Begin a new round with these clients; the new are enrolled, the removed left out.
+    def begin(self, clients: Sequence[str]) -> Sent:
+        """Begin a new round with these clients; new ones are added, removed ones are left out.
 
-        A round that was begun and not closed is given up: answers to it are late from now on.
+        A round that was begun and not finished is cancelled: answers to it are late from now on.
         """
-        there = self.roster.sorted(dict.fromkeys(k for k in clients if k not in self.removed))
-        for client in there:
-            self.roster.enrol(client)
+        self._participants = self.clients.sorted(dict.fromkeys(k for k in clients if k not in self.removed))
+        for client in self._participants:
+            self.clients.add(client)
         self.round += 1
-        self._serving = None
-        self._opening = Opening(self.round, tuple(there), tuple(self.asks(there)), self.request_start)
-        return self._opening
+        self._sent = self.models_for(self._participants)
+        return self._sent
 
-    def asks(self, clients: Sequence[str]) -> list[str]:
-        """Return who of these must send a request before there can be a model for them."""
-        asked = self.method.asks(self._state, self.roster.rows(clients)).tolist()
-        return [client for client, must in zip(clients, asked, strict=True) if must]
+    def supply(self, requests: Sequence[Upload]) -> Sent:
+        """Return the models of this round, given the updates of the clients that were pending."""
+        if self._sent is None:
+            raise RuntimeError("no round has begun: call begin first")
+        self._sent = self.models_for(self._participants, requests)
+        return self._sent
 
-    @property
-    def request_start(self) -> Tensor | None:
-        """D: the model from which requests and the server's own root update are trained, if there is one."""
-        return self.method.request_start(self._state)
+    def models_for(self, clients: Sequence[str], requests: Sequence[Upload] | None = None) -> Sent:
+        """Return what these clients would be sent now; nothing changes.
 
-    def models_for(self, clients: Sequence[str], requests: Sequence[Upload] = ()) -> Offer:
-        """Return what these clients would be sent now; nothing changes by it.
-
-        `requests` has one of each client that `asks` names, with the number of this round. The clients need
-        not be enrolled; the removed are offered nothing.
+        If some are pending, call it again with their requests, which have the number of this round.
         """
-        there = [client for client in clients if client not in self.removed]
-        asked = self.asks(there)
-        rows = dict(zip(there, self.roster.rows(there).tolist(), strict=True))
-        wanted = Expected(self.round, {client: rows[client] for client in asked}, self._size)
-        admission = admit(requests, wanted, device=self._device)
-        ids, updates = admission.uploads.ids.tolist(), admission.uploads.updates
-        usable = dict(zip(ids, finite_rows(updates).tolist(), strict=True))
-        found = {row: update for row, update in zip(ids, updates, strict=True) if usable[row]}
-        refused = dict.fromkeys((k for k in clients if k in self.removed), "was removed")
-        refused |= dict.fromkeys(asked, "request did not come")
-        refused |= {client: f"request {why}" for client, why in admission.refused.items()}
-        refused |= {client: "request not finite" for client in asked if not usable.get(rows[client], True)}
-        served = [client for client in there if client not in asked or rows[client] in found]
-        dispatch = self.method.dispatch(self._state, self.roster.rows(served), found)
-        refused = {client: why for client, why in refused.items() if client not in served}
-        return Offer(tuple(served), dispatch, refused)
+        rejected = dict.fromkeys((k for k in clients if k in self.removed), "was removed")
+        ids = self.clients.rows([client for client in clients if client not in self.removed])
+        sent = self.method.send(self._state, ids)
+        if requests is not None and len(sent.pending):
+            sent, without = self._answer_requests(ids, sent.pending, requests)
+            rejected |= without
+        sent.rejected = rejected
+        return sent
 
-    def serve(self, requests: Sequence[Upload] = ()) -> Serving:
-        """Return the models of this round, given the requests of those who were asked for one."""
-        if self._opening is None:
-            raise RuntimeError("no round is open: open one first")
-        offer = self.models_for(self._opening.clients, requests)
-        self._serving = Serving(
-            self.round,
-            offer,
-            self.method.extra(offer.dispatch),
-            self.request_start if self.method.root_samples else None,
-            (self.pools or [()])[0],
-        )
-        self._opening = None
-        return self._serving
+    def _answer_requests(
+        self, ids: Tensor, pending: Tensor, requests: Sequence[Upload]
+    ) -> tuple[Sent, dict[str, str]]:
+        """Return the models for clients whose requests are valid, and why the others have none."""
+        rows = dict(zip(self.clients.names(pending), pending.tolist(), strict=True))
+        valid = validate(requests, self.round, rows, self._size, device=self._device)
+        batch = valid.batch
+        is_finite = dict(zip(batch.ids.tolist(), finite_rows(batch.updates).tolist(), strict=True))
+        found = {
+            row: update
+            for row, update in zip(batch.ids.tolist(), batch.updates, strict=True)
+            if is_finite[row]
+        }
+        sent = self.method.send(self._state, ids, found)
+        rejected = dict.fromkeys((client for client, row in rows.items() if row not in found), "")
+        for client in rejected:
+            if client in valid.rejected:
+                rejected[client] = f"request {valid.rejected[client]}"
+            else:
+                rejected[client] = f"request {'not finite' if rows[client] in is_finite else 'did not come'}"
+        return sent, rejected
 
-    def close(self, uploads: Sequence[Upload], root: Tensor | None = None) -> Closing:
-        """End the round with what came back.
+    def finish(
+        self, uploads: Sequence[Upload], root: Tensor | None = None, buffer: Tensor | None = None
+    ) -> RoundOutcome:
+        """End the round with what came back, and update the state.
 
-        The models that were served may be used up by it. An error leaves state and round as they were.
+        The models that were sent may be used up by it. `buffer`, N×D, may hold the updates already, in the
+        order of the participants; it may be changed. An error leaves state and round as they were.
         """
-        if self._serving is None:
-            raise RuntimeError("no round is being played: open and serve one first")
-        offer = self._serving.offer
-        rows = {client: self.roster.row(client) for client in offer.clients}
+        sent = self._sent
+        if sent is None or len(sent.pending):
+            raise RuntimeError("no round is under way: call begin, and supply if clients are pending")
+        valid = self._validate(sent, uploads, buffer)
+        batch = replace(valid.batch, root=root)
+        view = self.method.view(self._state, sent, batch)
+        verdict, memory = Verdict(), self._memory
+        if self.method.defence is not None:
+            verdict, memory = self.method.defence(view, memory)
+        state = self.method.update(self._state, sent, view, verdict)
+        outcome = self._outcome(sent, valid, view, verdict)
+        self._state, self._memory, self._sent = state, memory, None
+        self.removed |= outcome.removed
+        return outcome
+
+    def _validate(self, sent: Sent, uploads: Sequence[Upload], buffer: Tensor | None) -> Validated:
+        rows = dict(zip(self.clients.names(sent.ids), sent.ids.tolist(), strict=True))
         assumed = int(self._malicious * len(rows) + 1e-9)
-        expected = Expected(self.round, rows, self._size, self._serving.extra)
-        admission = admit(uploads, expected, assumed, self._device)
-        admitted = replace(admission.uploads, root=root)
-        found = conclude(self.method, self._state, self._memory, offer.dispatch, admitted)
-        closing = self._closing(found, admission)
-        self._state, self._memory, self._serving = found.state, found.memory, None
-        self.removed |= closing.removed
-        return closing
+        received = uploads if self.method.shares else []
+        return validate(received, self.round, rows, self._size, sent.feedback, assumed, self._device, buffer)
 
-    def foresee(self, uploads: Sequence[Upload], root: Tensor | None = None) -> tuple[Closing, Offer]:
-        """Return how the round would end with these uploads, and what would then be sent; nothing changes."""
-        assert self._serving is not None
-        offer = self._serving.offer
-        ahead = copy(self)  # nothing writes to a state's tensors, so they need no copies
-        ahead.removed = dict(self.removed)
-        ahead._serving = replace(self._serving, offer=replace(offer, dispatch=offer.dispatch.copy()))
-        return ahead.close(uploads, root), ahead.models_for(offer.clients)
-
-    def give_up(self) -> None:
-        """Give up the round under way: it does not count, and the next one has its number."""
-        if self._opening is None and self._serving is None:
-            raise RuntimeError("no round is under way: there is none to give up")
-        self.round -= 1
-        self._opening = self._serving = None
-
-    def _closing(self, found: Conclusion, admission: Admission) -> Closing:
-        """Put what was found into the clients' names."""
-        name = self.roster.name
-        clients = self.roster.names(found.look.ids.tolist())
-        scores = found.verdict.scores
-        values = {"norm": found.look.norms, **{score.name: score.values for score in scores}}
-        return Closing(
+    def _outcome(self, sent: Sent, valid: Validated, view: RoundView, verdict: Verdict) -> RoundOutcome:
+        """Return what was found, by the names of clients."""
+        name, names = self.clients.name, self.clients.names(view.ids)
+        values = {"norm": view.norms, **{score.name: score.values for score in verdict.scores}}
+        uncounted = dict.fromkeys(view.ids[~view.finite].tolist(), "not finite")
+        uncounted |= {row: accusation.sentence for row, accusation in verdict.suspected.items()}
+        uncounted = {row: why for row, why in uncounted.items() if row not in verdict.removed}
+        return RoundOutcome(
             self.round,
-            {score: dict(zip(clients, value.tolist(), strict=True)) for score, value in values.items()},
-            {score.name: score.limit for score in scores},
-            {name(row): reason for row, reason in found.verdict.removed.items()},
-            {name(row): reason for row, reason in found.verdict.suspected.items()},
-            {**admission.refused, **{name(row): why for row, why in found.refused.items()}},
-            admission.ignored,
-            admission.bounded,
-            found.notes,
+            {score: dict(zip(names, value.tolist(), strict=True)) for score, value in values.items()},
+            {score.name: score.limit for score in verdict.scores},
+            {name(row): accusation for row, accusation in verdict.removed.items()},
+            {name(row): accusation for row, accusation in verdict.suspected.items()},
+            {**valid.rejected, **{name(row): why for row, why in uncounted.items()}, **sent.rejected},
+            valid.ignored,
+            valid.capped,
+            [*verdict.notes, *view.notes],
         )
+
+    def preview(
+        self, uploads: Sequence[Upload], root: Tensor | None = None, buffer: Tensor | None = None
+    ) -> tuple[RoundOutcome, Sent]:
+        """Return how the round would end with these uploads, and what would then be sent; nothing changes."""
+        assert self._sent is not None
+        ahead = self.snapshot()
+        ahead._sent = replace(self._sent, is_fresh=False)
+        whole = all(is_valid(upload, self._size, self._sent.feedback) for upload in uploads)
+        outcome = ahead.finish(uploads, root, buffer if whole else None)
+        return outcome, ahead.models_for(self.clients.names(self._sent.ids))
+
+    def snapshot(self) -> Server:
+        """Return a server that stays as this one is now; it shares all tensors, which are never changed."""
+        other = copy(self)
+        other.removed = dict(self.removed)
+        return other
+
+    def cancel(self) -> None:
+        """Cancel the current round: it does not count, and the next one has its number."""
+        if self._sent is None:
+            raise RuntimeError("no round is under way: there is none to cancel")
+        self.round -= 1
+        self._sent = None
 
     def remove(self, client: str, reason: str) -> None:
-        """Remove a client by somebody's decision: it is out of the pools and of every round to come."""
-        self.removed[client] = Reason(BY_HAND, 0.0, 0.0, reason)
-        if client in self.roster:
-            self._state = self.method.forget(self._state, self.roster.rows([client]))
+        """Remove a client by an operator's decision: it is out of the state and of all future rounds."""
+        self.removed[client] = Accusation(BY_HAND, 0.0, 0.0, reason)
+        if client in self.clients:
+            self._state = self.method.forget(self._state, self.clients.rows([client]))
 
     def readmit(self, client: str) -> None:
-        """Take a removed client back: it comes as a newcomer, and nothing is held against it."""
+        """Take a removed client back: it comes as a newcomer, and the detectors forget it."""
         del self.removed[client]
-        if self.method.judge is not None and client in self.roster:
-            self._memory = self.method.judge.forget(self._memory, self.roster.row(client))
+        if self.method.defence is not None and client in self.clients:
+            self._memory = self.method.defence.forget(self._memory, self.clients.row(client))
 
-    @property
-    def global_model(self) -> Tensor | None:
-        """D: the server's one model for all, if the method has one."""
-        return self.method.global_model(self._state)
-
-    @property
-    def pools(self) -> tuple[tuple[str, ...], Tensor] | None:
-        """Whose models the server holds, and the models, P×D, if the method holds any."""
-        pools = self.method.pools(self._state)
-        return None if pools is None else (tuple(self.roster.names(pools.ids.tolist())), pools.models)
+    def inspect(self) -> Inspection:
+        """Return the models that the server holds."""
+        return self.method.inspect(self._state)
 
     @property
     def limits(self) -> Mapping[str, float]:
         """The limits of the scores that have a fixed one."""
-        return {} if self.method.judge is None else self.method.judge.limits
+        return {} if self.method.defence is None else self.method.defence.limits
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all that the server knows between two rounds, to be written to disk."""
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return all that the server knows between two rounds, to be saved."""
         state = {part.name: getattr(self._state, part.name) for part in fields(self._state)}
-        reasons = self.removed.values()
+        accusations = self.removed.values()
         return {
             "round": torch.tensor(self.round),
             "removed.clients": names_to_tensor(list(self.removed)),
-            "removed.scores": names_to_tensor([reason.score for reason in reasons]),
-            "removed.sentences": names_to_tensor([reason.sentence for reason in reasons]),
-            "removed.values": torch.tensor([[r.value, r.limit] for r in reasons], dtype=torch.float64),
+            "removed.scores": names_to_tensor([accusation.score for accusation in accusations]),
+            "removed.sentences": names_to_tensor([accusation.sentence for accusation in accusations]),
+            "removed.values": torch.tensor([[a.value, a.limit] for a in accusations], dtype=torch.float64),
             **under("state", state),
             **under("detection", self._memory),
-            **under("roster", self.roster.tensors()),
+            **under("roster", self.clients.state_dict()),
         }
 
-    def restore(self, tensors: Tensors) -> None:
-        """Go back to what `tensors` returned; a round under way is forgotten."""
-        self._opening = self._serving = None
+    def load_state_dict(self, tensors: Tensors) -> None:
+        """Restore what `state_dict` returned; the current round is forgotten."""
+        self._sent = None
         self.round = int(tensors["round"])
-        self.roster.restore(owned("roster", tensors))
+        self.clients.load_state_dict(owned("roster", tensors))
         clients, scores, sentences = (
             tensor_to_names(tensors[f"removed.{what}"]) for what in ("clients", "scores", "sentences")
         )
         values = tensors["removed.values"].tolist()
         self.removed = {
-            client: Reason(score, value, limit, sentence)
+            client: Accusation(score, value, limit, sentence)
             for client, score, sentence, (value, limit) in zip(
                 clients, scores, sentences, values, strict=True
             )
@@ -332,5 +281,5 @@ class Server:
         devices = {part.name: getattr(self._state, part.name).device for part in fields(self._state)}
         for part in fields(self._state):
             if part.name not in saved and part.default_factory is not MISSING:
-                del devices[part.name]  # there was no such field when the state was saved
+                del devices[part.name]  # an older version, without this field, saved the state
         self._state = self.method.state_type(**{name: saved[name].to(devices[name]) for name in devices})

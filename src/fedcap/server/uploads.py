@@ -1,8 +1,8 @@
-"""The server's front door: what clients send, in whatever form, becomes a matrix the methods can trust.
+"""Validation: what clients sent, in whatever form, becomes a batch that methods can trust.
 
-A row that is no vector of D real numbers, or that answers another round, is refused, with a reason; the
-claim to an absurd number of samples is bounded. Whether the numbers themselves are finite or plausible is
-for the method and its detectors to judge. Nothing that is sent can raise an error here.
+A row that is not a vector of D real numbers, or that answers another round, is rejected with a reason. The
+claim of an implausible number of samples is capped. Whether the numbers are finite or plausible is for the
+method and its detectors to judge. Nothing that a client sends can raise an error here.
 """
 
 from __future__ import annotations
@@ -10,140 +10,151 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedcap.methods.base import Uploads
+from fedcap.detection import Batch
 
 MEDIANS_BELIEVED = 10
-"""Sample counts are self-reported: one of more than this many medians is cut down to that, and further
-if need be, so that the malicious, as many as are assumed, cannot outweigh the honest together."""
+"""Sample counts are claims: a count of more than this many medians is capped at that, and further if
+necessary, so that the malicious clients that are assumed cannot outweigh the honest ones together."""
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 TENSORS = (Tensor, torch.nn.Parameter)
-"""What counts as a tensor; other kinds may do anything when they are touched."""
+"""The accepted classes of tensors; code of other classes may run when they are read."""
 LARGEST_CLAIM = 1e18
-"""Python's integers have no end; a claim beyond this one is taken as this."""
+"""Larger claims are treated as this one: Python's integers have no largest value."""
 NAMELESS = "(no name)"
-"""Under this name stands what came from nobody that can be named."""
+"""The name under which an upload without a client's name is recorded."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """What one client sent, unchecked."""
+    """What one client sent, as received: nothing of it is checked yet."""
 
     client: object
-    """Who sent it, a string."""
+    """The client's name, a string."""
     round: object
     """The number of the round that it answers."""
     update: object
     samples: object
-    extra: object = None
+    feedback: object = None
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What the server waits for: from whom, in which round, and how much."""
+class Validated(NamedTuple):
+    """The uploads that were accepted, and what was rejected or changed."""
 
-    round: int
-    rows: Mapping[str, int]
-    """The clients that were invited, and their rows in the roster."""
-    size: int
-    """D: how many weights an update has."""
-    extra: int = 0
-    """How many numbers each client was asked for besides its update."""
-
-
-@dataclass(frozen=True)
-class Admission:
-    """What was let in, and what was not or not as it came."""
-
-    uploads: Uploads
-    refused: dict[str, str]
-    """Whose upload does not count, and why."""
+    batch: Batch
+    rejected: dict[str, str]
+    """Clients whose upload does not count, and why."""
     ignored: tuple[tuple[str, str], ...]
-    """What came besides an upload that counts, as (client, why): late, repeated."""
-    bounded: dict[str, str]
-    """Whose claim was cut down, and how."""
+    """What came in addition to an upload that counts, as (client, why): late, repeated."""
+    capped: dict[str, str]
+    """Clients whose claim was reduced, and how."""
 
 
-def admit(
-    received: Sequence[Upload], expected: Expected, malicious: int = 0, device: torch.device | str = "cpu"
-) -> Admission:
-    """Turn what clients sent into uploads, sorted by their rows in the roster.
+def validate(
+    received: Sequence[Upload],
+    number: int,
+    rows: Mapping[str, int],
+    size: int,
+    feedback: int = 0,
+    assumed_malicious: int = 0,
+    device: torch.device | str = "cpu",
+    buffer: Tensor | None = None,
+) -> Validated:
+    """Turn what clients sent in a round into a batch, sorted by their rows in the client index.
 
-    Only those invited to the round count, whoever else may call (a removed client come back), and each
-    only once; an answer to another round counts for nothing, and does not use up the right one.
+    `rows` has the clients that were asked, `size` is D, `feedback` the number of values asked of each client.
+    Only clients that were asked count, and each only once; an answer to another round does not use up the
+    right one. `buffer`, N×D, may hold the updates already, in order: then they are not copied, and the
+    accepted rows are moved together in it.
     """
-    first, faults = _first_answers(received, expected)
-    updates = torch.empty(len(first), expected.size, device=device)
-    extras = torch.empty(len(first), expected.extra)
+    first, faults = _first_answers(received, number, rows)
+    updates = torch.empty(len(first), size, device=device) if buffer is None else buffer
+    values = torch.empty(len(first), feedback)
     claims: dict[str, float] = {}
     for client, upload in first.items():
         at = len(claims)
         try:
-            fault = _fault_of(upload, expected)
+            fault = _fault(upload, size, feedback)
             if fault is None:
-                updates[at].copy_(upload.update.detach())  # type: ignore[attr-defined]
-                if expected.extra:
-                    extras[at].copy_(upload.extra.detach())  # type: ignore[attr-defined]
+                _copy(upload.update, updates[at])
+                if feedback:
+                    values[at].copy_(upload.feedback.detach())  # type: ignore[attr-defined]
                 claims[client] = float(min(upload.samples, LARGEST_CLAIM))  # type: ignore[call-overload]
-        except Exception as error:  # an object that raises when it is looked at
+        except Exception as error:  # an object that raises when it is read
             fault = f"cannot be read ({type(error).__name__})"
         if fault is not None:
             faults.insert(0, (client, fault))
     count = len(claims)
     samples = torch.tensor(list(claims.values()), dtype=torch.float64)
-    limit = _largest_believed(samples, malicious) if count else 0.0
-    uploads = Uploads(
-        torch.tensor([expected.rows[client] for client in claims], dtype=torch.long),
+    limit = _largest_believed(samples, assumed_malicious) if count else 0.0
+    batch = Batch(
+        torch.tensor([rows[client] for client in claims], dtype=torch.long),
         updates[:count],
         samples.clamp_max(limit),
-        malicious,
-        extra=extras[:count].to(device) if expected.extra and count else None,
-        round=expected.round,
+        assumed_malicious,
+        feedback=values[:count].to(device) if feedback and count else None,
+        round=number,
     )
-    refused: dict[str, str] = {}
+    rejected: dict[str, str] = {}
     for client, why in faults:
         if client not in claims:
-            refused.setdefault(client, why)
-    bounded = {
+            rejected.setdefault(client, why)
+    capped = {
         client: f"claims {claim:.0f} samples, counted as {limit:.0f}"
         for client, claim in claims.items()
         if claim > limit
     }
-    return Admission(uploads, refused, tuple(fault for fault in faults if fault[0] in claims), bounded)
+    return Validated(batch, rejected, tuple(fault for fault in faults if fault[0] in claims), capped)
+
+
+def is_valid(upload: Upload, size: int, feedback: int) -> bool:
+    """Return whether an upload has the form that was asked for."""
+    try:
+        return _fault(upload, size, feedback) is None
+    except Exception:  # an object that raises when it is read
+        return False
+
+
+def _copy(update: object, row: Tensor) -> None:
+    """Copy a checked update into a row of the batch, unless it is there already."""
+    assert isinstance(update, Tensor)
+    if update.data_ptr() != row.data_ptr() or update.dtype != row.dtype or update.device != row.device:
+        row.copy_(update.detach())
 
 
 def _first_answers(
-    received: Sequence[Upload], expected: Expected
+    received: Sequence[Upload], number: int, rows: Mapping[str, int]
 ) -> tuple[dict[str, Upload], list[tuple[str, str]]]:
-    """Return each invited client's first answer to this round, by row, and what is wrong with the rest."""
+    """Return each asked client's first answer to this round, by row, and what is wrong with the rest."""
     first: dict[str, Upload] = {}
     faults: list[tuple[str, str]] = []
     for upload in received:
         client = upload.client if isinstance(upload, Upload) else None
         if type(client) is not str:
-            faults.append((NAMELESS, "does not say who sent it"))
-        elif client not in expected.rows:
+            faults.append((NAMELESS, "does not say which client sent it"))
+        elif client not in rows:
             faults.append((client, "was not asked to take part"))
-        elif type(upload.round) is not int or upload.round != expected.round:
-            faults.append((client, f"answers {_which(upload.round)}, this is round {expected.round}"))
+        elif type(upload.round) is not int or upload.round != number:
+            faults.append((client, f"answers {_which(upload.round)}, this is round {number}"))
         elif client in first:
-            faults.append((client, "sent more than once: only the first was looked at"))
+            faults.append((client, "sent more than once: only the first upload is used"))
         else:
             first[client] = upload
-    return dict(sorted(first.items(), key=lambda item: expected.rows[item[0]])), faults
+    return dict(sorted(first.items(), key=lambda item: rows[item[0]])), faults
 
 
 def _which(number: object) -> str:
-    return f"round {number}" if type(number) is int and abs(number) < 10**9 else "no round that there is"
+    return f"round {number}" if type(number) is int and abs(number) < 10**9 else "no valid round"
 
 
-def _fault_of(upload: Upload, expected: Expected) -> str | None:
-    """Return what is wrong with what was sent, if anything is."""
-    fault = _fault_of_vector(upload.update, expected.size)
+def _fault(upload: Upload, size: int, feedback: int) -> str | None:
+    """Return what is wrong with an upload; None if nothing is."""
+    fault = _fault_of_vector(upload.update, size)
     if fault is not None:
         return fault
     samples = upload.samples
@@ -151,10 +162,10 @@ def _fault_of(upload: Upload, expected: Expected) -> str | None:
         return f"sample count is {type(samples).__name__}, not a number"
     if not 1 <= samples < math.inf:
         return "claims a sample count that is not positive and finite"
-    if expected.extra and (
-        _fault_of_vector(upload.extra, expected.extra) or not bool(upload.extra.isfinite().all())  # type: ignore[attr-defined]
+    if feedback and (
+        _fault_of_vector(upload.feedback, feedback) or not bool(upload.feedback.isfinite().all())  # type: ignore[attr-defined]
     ):
-        return f"extra is not {expected.extra} finite numbers"
+        return f"feedback is not {feedback} finite numbers"
     return None
 
 
@@ -173,7 +184,7 @@ def _fault_of_vector(vector: object, size: int) -> str | None:
 
 
 def _largest_believed(claims: Tensor, malicious: int) -> float:
-    """Return the largest sample count that is believed of anybody, given all claims."""
+    """Return the largest sample count that is believed of any client, given all claims."""
     median = float(claims.quantile(0.5))
     honest = len(claims) - malicious
     safe = 0.9 * honest / malicious if malicious else MEDIANS_BELIEVED

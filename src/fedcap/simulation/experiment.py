@@ -1,8 +1,7 @@
-"""What `Experiment.run` is given, checked before anything starts: a mistake is one line.
+"""An experiment: all settings of a run, and the run itself.
 
-An experiment: all settings of a run, and the run itself.
-
-`Experiment(dataset="digits", method="fedcap", attack="ipm").run()` is the whole of it.
+`Experiment(dataset="digits", method="fedcap", attack="ipm").run()` is all that is needed. Settings and the
+arguments of `run` are checked before anything starts: a mistake is an error of one line.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ from fedcap.errors import InputError, UserCodeError, invalid
 from fedcap.runs import CONFIG, Result, RunDirectory
 from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.models import TrainedModels
-from fedcap.simulation.recording import Followed, Keeper, held_settings, known_result
+from fedcap.simulation.recording import CheckpointRecorder, TrackerRecorder, held_settings, known_result
 from fedcap.simulation.settings import Setup, explain
 from fedcap.trackers import Tracker
-from fedcap.training import Crew, make_crew, single_thread
+from fedcap.training import WorkerPool, make_pool, single_thread
 
-WATCHES = ("started", "round_done", "finished")
-"""What an observer must have: see `observer.Observer`."""
+OBSERVER_METHODS = ("started", "round_done", "finished")
+"""The methods of an observer: see `loop.Observer`."""
 
 
-def check_run(out: Any, crew: Any, observers: Any) -> None:
-    """Refuse what is no directory, no crew, or no list of observers."""
+def check_run(out: Any, pool: Any, observers: Any) -> None:
+    """Refuse what is no directory, no worker pool, or no list of observers."""
     if out is not None and not isinstance(out, str | os.PathLike | RunDirectory):
         raise InputError(f"out should be the path of a directory, or None to keep no records (got {out!r})")
     if isinstance(out, str) and not out:
         raise InputError("out is empty: give the path of a directory, or None to keep no records")
-    if crew is not None and not isinstance(crew, Crew):
-        raise InputError(f"crew should be made by fedcap.simulation.make_crew, or be None (got {crew!r})")
+    if pool is not None and not isinstance(pool, WorkerPool):
+        raise InputError(f"pool should be made by fedcap.simulation.make_pool, or be None (got {pool!r})")
     if not isinstance(observers, list | tuple):
         raise InputError(f"observers should be a list, [] for none (got {observers!r})")
     for observer in observers:
-        lacking = [name for name in WATCHES if not callable(getattr(observer, name, None))]
+        lacking = [name for name in OBSERVER_METHODS if not callable(getattr(observer, name, None))]
         if isinstance(observer, type) or (lacking and not isinstance(observer, Tracker)):
             what = "is a class, not an object" if isinstance(observer, type) else f"has no {lacking[0]}()"
             raise InputError(
-                f"observer {observer!r} {what}: an observer has the methods {', '.join(WATCHES)}"
+                f"observer {observer!r} {what}: an observer has the methods {', '.join(OBSERVER_METHODS)}"
             )
 
 
@@ -62,7 +61,7 @@ class Experiment(Setup):
     def run(
         self,
         out: Path | str | RunDirectory | None = None,
-        crew: Crew | None = None,
+        pool: WorkerPool | None = None,
         observers: Sequence[Observer | Tracker] = (),
         extend: bool = False,
     ) -> Result:
@@ -72,22 +71,22 @@ class Experiment(Setup):
         is read and returned. With `extend`, a run of fewer rounds and otherwise the same settings goes on
         to this one's number of rounds. `observers` may be trackers too: they go with those in `track`.
         """
-        check_run(out, crew, observers)
-        if crew is None:
-            with make_crew(self.workers, self.device) as own:
+        check_run(out, pool, observers)
+        if pool is None:
+            with make_pool(self.workers, self.device) as own:
                 return self.run(out, own, observers, extend)
         with single_thread():  # the server's sums too: bits do not depend on how many cores there are
             if out is None:
-                return self._follow(Simulation(self, crew), observers)
+                return self._follow(Simulation(self, pool), observers)
             directory = out if isinstance(out, RunDirectory) else RunDirectory(out)
             # A mistake that shows only with the data is told before there is a directory.
-            new = Simulation(self, crew) if directory.is_new else None
+            new = Simulation(self, pool) if directory.is_new else None
             with directory:
                 known = known_result(directory, self, extend)
                 if known is not None:
                     return replace(known, models=self._models(directory))
-                simulation = new or Simulation(self, crew)
-                return self._follow(simulation, [Keeper(directory), *observers], directory.path)
+                simulation = new or Simulation(self, pool)
+                return self._follow(simulation, [CheckpointRecorder(directory), *observers], directory.path)
 
     def _follow(
         self, simulation: Simulation, observers: Sequence[Observer | Tracker], directory: Path | None = None
@@ -95,7 +94,7 @@ class Experiment(Setup):
         """Play the run for its observers; trackers come after all others."""
         watching = [observer for observer in observers if not isinstance(observer, Tracker)]
         trackers = [observer for observer in observers if isinstance(observer, Tracker)]
-        with Followed([*self.trackers(), *trackers], directory) as followed:
+        with TrackerRecorder([*self.trackers(), *trackers], directory) as followed:
             return _play(simulation, [*watching, followed], directory)
 
     def _models(self, directory: RunDirectory) -> TrainedModels | None:
@@ -109,7 +108,7 @@ class Experiment(Setup):
 def _play(simulation: Simulation, observers: Sequence[Observer], directory: Path | None = None) -> Result:
     for observer in observers:
         observer.started(simulation)
-    while not simulation.finished:
+    while not simulation.is_finished:
         record = simulation.play()
         for observer in observers:
             observer.round_done(simulation, record)

@@ -1,174 +1,167 @@
-"""The clients of a simulation: their data, what they keep, and the crew that does their work.
+"""The round loop of a simulation: select, send, train, attack, finish, evaluate, record.
 
-Those who watch a run from outside: progress, the directory that keeps it, trackers.
-
-The one round loop: select, dispatch, train, attack, evaluate, close, record.
-
-It drives any method through its `Server`, and knows which clients are malicious only to let them attack and
-to leave them out of the accuracy.
+It drives any method through its `Server`. It knows which clients are malicious only to let them attack, and
+to leave them out of the accuracy. One N×D matrix of updates exists per round: workers write into it, the
+attack replaces rows in it, and the server moves the accepted rows together in it.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fedcap import models
 from fedcap.data import FederatedData
+from fedcap.methods.base import Sent
 from fedcap.rng import derived_seed
-from fedcap.runs import Mixing, Realised, Result, RoundRecord, finite, mass_removal, recorded, summarise
-from fedcap.server.server import Offer, Opening, Server, Serving
+from fedcap.runs import Mixing, Result, RoundRecord, mass_removal, outcome_fields, summarise
+from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
-from fedcap.simulation.adversary import Adversary, Stopwatch, measure_accuracy, tally
+from fedcap.simulation.adversary import Adversary
+from fedcap.simulation.evaluation import Stopwatch, count_classes, measure_accuracy
 from fedcap.simulation.inputs import scaling_tensors
 from fedcap.simulation.settings import Setup
-from fedcap.simulation.store import ClientStore, MemoryStore
+from fedcap.simulation.store import ClientStore
 from fedcap.state import Tensors, owned, under
-from fedcap.training import Bench, Crew, Job, LocalData, Performed, fresh_network
+from fedcap.training import LocalData, Network, Task, TaskResult, TaskRunner, WorkerPool, fresh_network
+
+EVALUATION_BLOCK = 256
+"""The number of clients outside a round that are evaluated at a time."""
+
+
+class Observer(Protocol):
+    """Follows a run: progress, the run directory, trackers."""
+
+    def started(self, simulation: Simulation) -> None:
+        """The run starts, or continues."""
+
+    def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
+        """A round is finished."""
+
+    def finished(self, result: Result) -> None:
+        """The run is finished."""
 
 
 class Clients:
-    """Everybody's samples on a crew, and everybody's kept tensors in a store."""
+    """The clients of a simulation: their samples in a worker pool, and their states in a store."""
 
     def __init__(
         self,
         data: FederatedData,
         adversary: Adversary,
-        bench: Bench,
-        crew: Crew,
-        store: ClientStore,
-        first_kept: Tensors,
-        shares: bool,
+        runner: TaskRunner,
+        pool: WorkerPool,
+        network: Network,
     ) -> None:
+        self.store = ClientStore(runner.device)
         self._adversary = adversary
-        self._bench = bench
-        self._crew = crew
-        self._store = store
-        self._first_kept = first_kept
-        """What a client keeps before it ever trained."""
-        self._shares = shares
-        crew.open(
-            bench,
-            {
-                client: LocalData(
-                    adversary.training_data(client, train, data.classes).to(bench.device),
-                    test.to(bench.device),
+        self._runner = runner
+        self._pool = pool
+        self._row = {client: row for row, client in enumerate(data.names)}
+        self._first_state = runner.method.client_init(network)
+        pool.open(
+            runner,
+            [
+                LocalData(
+                    adversary.training_data(client, train, data.classes).to(runner.device),
+                    test.to(runner.device),
                 )
                 for client, train, test in zip(data.names, data.train, data.test, strict=True)
-            },
+            ],
         )
 
-    def requests(self, asked: Sequence[str], start: Tensor, number: int) -> Tensor:
-        """Return the updates by which newcomers ask for their first model, a row each."""
-        jobs = [Job("request", client, number, (0,)) for client in self._who_trains(asked)]
-        outcome = self._crew.run(jobs, start[None], self._keeps(jobs))
-        return self._rows(asked, jobs, outcome.updates)
+    def requests(self, clients: Sequence[str], start: Tensor, number: int) -> Tensor:
+        """Return the updates, N×D, that these clients train from a model, D, to ask for their first one."""
+        tasks = [self._task("request", client, number, (0,)) for client in self._adversary.trainers(clients)]
+        return self._run(tasks, start[None], clients)[0]
 
     def train(
-        self, serving: Serving, evaluate: bool, watch: Stopwatch, measure: bool = False
-    ) -> tuple[Tensor, dict[str, Performed]]:
-        """Let the participants train; return the honest updates, N×D, and what each job found."""
-        dispatch = serving.dispatch
-        received = dict(zip(serving.clients, dispatch.rows.tolist(), strict=True))
-        jobs = [
-            Job(
-                "train",
-                client,
-                serving.round,
-                tuple(received[client]),
-                evaluate and client not in self._adversary,
-                measure=measure,
+        self, clients: Sequence[str], sent: Sent, number: int, evaluate: bool, count: bool, watch: Stopwatch
+    ) -> tuple[Tensor, dict[str, TaskResult]]:
+        """Let the participants train; return the honest updates, N×D, and the result of each that trained."""
+        received = dict(zip(clients, sent.index.tolist(), strict=True))
+        tasks = [
+            replace(
+                self._task("train", client, number, received[client]),
+                evaluate=evaluate and client not in self._adversary,
+                count_classes=count,
             )
-            for client in self._who_trains(serving.clients)
+            for client in self._adversary.trainers(clients)
         ]
-        if not jobs:
-            return dispatch.models.new_zeros(0, self._bench.size), {}
+        if not tasks:
+            return sent.models.new_zeros(0, self._runner.size), {}
+        for task in tasks:  # tasks finish in any order, but clients enter the store in the order of the round
+            if self.store.get(task.client) is None:
+                self.store.put(task.client, self._first_state)
         began = time.perf_counter()
-        outcome = self._crew.run(jobs, dispatch.models, self._keeps(jobs))
-        for job, kept in zip(jobs, outcome.keeps, strict=True):
-            self._store.put(job.client, kept)
-        rows = self._rows(serving.clients, jobs, outcome.updates)
-        took = time.perf_counter() - began
-        training = sum(done.seconds_training for done in outcome.performed)
-        evaluating = sum(done.seconds_evaluating for done in outcome.performed)
-        watch.add("train", took * training / (training + evaluating))
-        watch.add("evaluate", took * evaluating / (training + evaluating))
-        return rows, dict(zip((job.client for job in jobs), outcome.performed, strict=True))
+        updates, results = self._run(tasks, sent.models, clients)
+        seconds = time.perf_counter() - began
+        training = sum(result.seconds_training for result in results.values())
+        evaluating = sum(result.seconds_evaluating for result in results.values())
+        watch.add("train", seconds * training / (training + evaluating))
+        watch.add("evaluate", seconds * evaluating / (training + evaluating))
+        return updates, results
 
     def test(
-        self, clients: Sequence[str], offer: Offer, number: int, measure: bool = False
-    ) -> dict[str, Performed]:
+        self, clients: Sequence[str], sent: Sent, served: Sequence[str], number: int, count: bool
+    ) -> dict[str, TaskResult]:
         """Test clients outside the round: on the model each would be sent, if served, and on its own.
 
-        A client has its own model if it has trained. If nothing is shared, it starts with the common weights.
+        A client has its own model if it has trained, or if it never receives one.
         """
-        rows = dict(zip(offer.clients, offer.dispatch.rows.tolist(), strict=True))
-        jobs = [
-            Job(
-                "evaluate",
-                client,
-                number,
-                tuple(rows.get(client, ())),
+        received = dict(zip(served, sent.index.tolist(), strict=True))
+        tasks = [
+            replace(
+                self._task("evaluate", client, number, received.get(client, ())),
                 evaluate=True,
-                holds_personal=not self._shares or self._store.get(client) is not None,
-                measure=measure,
+                has_personal=not self._runner.method.shares or self.store.get(client) is not None,
+                count_classes=count,
             )
             for client in clients
         ]
-        outcome = self._crew.run(jobs, offer.dispatch.models, self._keeps(jobs))
-        return dict(zip(clients, outcome.performed, strict=True))
+        return self._run(tasks, sent.models, clients)[1]
 
-    def _who_trains(self, clients: Sequence[str]) -> list[str]:
-        """Return the clients that train; attackers do not if the attack does not use their honest updates."""
-        benign = [client for client in clients if client not in self._adversary]
-        return benign if self._adversary.idle and benign else list(clients)
+    def _task(self, kind: Any, client: str, number: int, received: Sequence[int]) -> Task:
+        return Task(kind, client, number, tuple(received), self._row[client])
 
-    def _keeps(self, jobs: Sequence[Job]) -> list[Tensors]:
-        return [self._store.get(job.client) or self._first_kept for job in jobs]
-
-    def _rows(self, clients: Sequence[str], jobs: Sequence[Job], updates: Tensor) -> Tensor:
-        """Return a row per client: the update of its job, or zeros if it had none."""
+    def _run(
+        self, tasks: Sequence[Task], sent: Tensor, clients: Sequence[str]
+    ) -> tuple[Tensor, dict[str, TaskResult]]:
+        """Run the tasks; return the updates, one row per client, and the results by client."""
         place = {client: row for row, client in enumerate(clients)}
-        rows = updates.new_zeros(len(clients), self._bench.size)
-        rows[[place[job.client] for job in jobs]] = updates
-        return rows
-
-
-class Observer(Protocol):
-    """Watches a run from outside: progress, records, trackers."""
-
-    def started(self, simulation: Simulation) -> None:
-        """Be told that the run (re)starts."""
-
-    def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
-        """Be told of each round."""
-
-    def finished(self, result: Result) -> None:
-        """Be told the result."""
+        found = self._pool.run(
+            tasks,
+            sent,
+            [self.store.get(task.client) or self._first_state for task in tasks],
+            [place[task.client] for task in tasks],
+            len(clients),
+            store=lambda at, state: self.store.put(tasks[at].client, state),
+        )
+        return found.updates, {task.client: result for task, result in zip(tasks, found.results, strict=True)}
 
 
 class Simulation:
     """The state of a simulated federation between two rounds; `play` plays the next round."""
 
-    def __init__(self, experiment: Setup, crew: Crew) -> None:
+    def __init__(self, experiment: Setup, pool: WorkerPool) -> None:
         self.experiment = experiment
         self.method = experiment.trainer
         self.data = experiment.load_data()
         self.names = self.data.names
-        """The clients' identities, in the order of the data."""
+        """The clients' names, in the order of the data."""
         self.history: list[RoundRecord] = []
         self.mixing: Mixing | None = None
-        """Who was mixed from whom in the last round, if models were."""
+        """The mixing weights of the last round, if models were mixed."""
         device = experiment.device
         build = models.builder(experiment.network, self.data.shape, self.data.classes)
-        called = models.label(experiment.network)
-        network = fresh_network(build, derived_seed(experiment.seed, "weights"), device, called)
+        model = models.label(experiment.network)
+        network = fresh_network(build, derived_seed(experiment.seed, "weights"), device, model)
         self.build = build
         """How to build the network."""
         self.layout = network.layout
@@ -180,203 +173,214 @@ class Simulation:
             experiment.assumed_malicious,
             self.names,
         )
-        # Where nothing is shared there is nothing to attack; who is malicious is left out all the same.
+        # Without exchange there is nothing to attack; malicious clients are left out of the accuracy anyway.
         attack = experiment.adversary if self.method.shares else None
         self.adversary = Adversary(attack, experiment.attackers(self.names), experiment.seed)
-        self.store = MemoryStore(device)
-        self._trained_on = dict(zip(self.names, map(len, self.data.train), strict=True))
-        self._tested_on = dict(zip(self.names, map(len, self.data.test), strict=True))
-        self._bench = Bench(
+        self._train_sizes = dict(zip(self.names, map(len, self.data.train), strict=True))
+        self._test_sizes = dict(zip(self.names, map(len, self.data.test), strict=True))
+        self._runner = TaskRunner(
             build,
             self.method,
             experiment.training,
             experiment.seed,
             self.layout.size,
             device,
-            called,
+            model,
             self.data.classes,
         )
-        self._clients = Clients(
-            self.data,
-            self.adversary,
-            self._bench,
-            crew,
-            self.store,
-            self.method.first_kept(network),
-            self.method.shares,
-        )
+        self._clients = Clients(self.data, self.adversary, self._runner, pool, network)
+
+    @property
+    def store(self) -> ClientStore:
+        """The clients' states."""
+        return self._clients.store
 
     @property
     def malicious(self) -> frozenset[str]:
-        """Who is malicious."""
+        """The malicious clients."""
         return self.adversary.clients
 
     @property
     def round(self) -> int:
-        """How many rounds have been played."""
+        """The number of rounds that were played."""
         return len(self.history)
 
     @property
-    def finished(self) -> bool:
-        """Whether all rounds have been played, or nobody is left to play them."""
+    def is_finished(self) -> bool:
+        """Whether all rounds were played, or no client is left to play them."""
         evaluated = bool(self.history) and self.history[-1].accuracy is not None
-        return self.round >= self.experiment.rounds or (self.deserted and evaluated)
+        return self.round >= self.experiment.rounds or (self._is_deserted and evaluated)
 
     @property
-    def deserted(self) -> bool:
-        """Whether everybody was removed; no more is then played than a round to be evaluated."""
+    def _is_deserted(self) -> bool:
+        """Whether all clients were removed; then at most one more round is played, to be evaluated."""
         return all(client in self.server.removed for client in self.names)
 
     def result(self) -> Result:
         """Return the result of the run."""
         return summarise(self.history, self.names, self.malicious, self.method.detects)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all that must outlive the process: the server's, the clients' and the attack's.
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the state of the server, the clients and the attack, to be saved.
 
-        The means and deviations by which inputs were standardised are for those who use the models.
+        The means and deviations by which inputs were standardised are for users of the models.
         """
         return {
-            **under("server", self.server.tensors()),
-            **under("clients", self.store.tensors()),
-            **under("attack", self.adversary.tensors()),
+            **under("server", self.server.state_dict()),
+            **under("clients", self.store.state_dict()),
+            **under("attack", self.adversary.state_dict()),
             **under("scaling", scaling_tensors(self.data)),
         }
 
-    def restore(self, tensors: Tensors) -> None:
-        """Go back to what `tensors` returned."""
-        self.server.restore(owned("server", tensors))
-        self.store.restore(owned("clients", tensors))
-        self.adversary.restore(owned("attack", tensors))
+    def load_state_dict(self, tensors: Tensors) -> None:
+        """Restore what `state_dict` returned."""
+        self.server.load_state_dict(owned("server", tensors))
+        self.store.load_state_dict(owned("clients", tensors))
+        self.adversary.load_state_dict(owned("attack", tensors))
 
     def play(self) -> RoundRecord:
         """Play the next round."""
         watch = Stopwatch()
         number = self.round + 1
-        last = number == self.experiment.rounds or self.deserted
-        evaluate = last or number % self.experiment.eval_every == 0
+        is_last = number == self.experiment.rounds or self._is_deserted
+        evaluate = is_last or number % self.experiment.eval_every == 0
         with watch.on("server"):
-            opening = self.server.open(self.server.select(self.names, self.experiment.participation))
-        requests = self._requests(opening.asked, opening.start, number, watch)
+            sent = self.server.begin(self.server.select(self.names, self.experiment.participation))
+            before = self.server.snapshot()
+        pending = self.server.clients.names(sent.pending)
+        if pending:
+            requests = self._requests(pending, sent, number, watch)
+            with watch.on("server"):
+                sent = self.server.supply(requests)
+        clients = self.server.clients.names(sent.ids)
+        mixing = Mixing.of(number, clients, self.server.clients.names(sent.pool), sent.mixing)
+        entropy = sent.mixing_entropy
+        size = self._bytes(sent, len(clients), len(pending))
+        updates, results = self._clients.train(clients, sent, number, evaluate, is_last, watch)
         with watch.on("server"):
-            serving = self.server.serve(requests)
-        last = number == self.experiment.rounds
-        updates, performed = self._clients.train(serving, evaluate, watch, measure=last)
+            root = self._root_update(sent, number)
+
+        def uploads() -> list[Upload]:
+            return self._uploads(clients, number, updates, results, sent.feedback)
+
+        with watch.on("attack"):
+            attack = self.adversary.craft_into(
+                updates, clients, _received(sent), self.server, uploads=uploads, root=root
+            )
         with watch.on("server"):
-            root = self._root_update(serving)
-        sent, realised = self._attack(serving, updates, performed, root, watch)
-        tested = self._tested(performed, number, watch, measure=last) if evaluate else None
-        with watch.on("server"):
-            uploads = self._uploads(serving, sent, performed)
-            closing = self.server.close(uploads, root)
+            outcome = self.server.finish(uploads(), root, updates)
+        tested = self._evaluate(before, results, number, is_last, watch) if evaluate else None
+        shares = self.method.shares
         record = RoundRecord(
             round=number,
-            participants=list(serving.clients),
-            asked=list(opening.asked),
-            accuracy=None
-            if tested is None
-            else measure_accuracy(tested, self._tested_on, self.method.shares),
-            scores=finite(dict(closing.scores)),
-            limits=finite(dict(closing.limits)),
-            weights_entropy=serving.mixing_entropy,
-            refused={**closing.refused, **serving.offer.refused},
-            bounded=dict(closing.bounded),
-            removed=recorded(closing.removed),
-            suspected=recorded(closing.suspected),
-            attack=realised,
-            diverged=[k for k, done in performed.items() if not done.finite and k not in self.malicious],
-            bytes=self._bytes(opening, serving),
+            participants=clients,
+            asked=pending,
+            accuracy=measure_accuracy(tested, self._test_sizes, shares) if tested is not None else None,
+            weights_entropy=entropy,
+            attack=attack,
+            diverged=[k for k, result in results.items() if not result.is_finite and k not in self.malicious],
+            bytes=size,
             seconds=watch.seconds(),
-            notes=[*closing.notes, *(f"{client}: {why}" for client, why in closing.ignored)],
-            tallies=tally(tested, self.data.class_names, self.method.shares) if tested and last else None,
+            tallies=count_classes(tested, self.data.class_names, shares) if tested and is_last else None,
+            **outcome_fields(outcome),
         )
-        crowd = mass_removal(record)
-        if crowd is not None:
-            record = replace(record, notes=[*record.notes, crowd])
-            if not any(map(mass_removal, self.history)):
-                logging.getLogger("fedcap").warning(crowd)
+        record = self._with_warning(record)
         self.history.append(record)
-        self.mixing = Mixing.of(number, serving.clients, serving.pool, serving.dispatch.mixing)
+        self.mixing = mixing
         return record
 
+    def _with_warning(self, record: RoundRecord) -> RoundRecord:
+        """Add a note if many clients were removed at once; the first time, log it too."""
+        warning = mass_removal(record)
+        if warning is None:
+            return record
+        if not any(map(mass_removal, self.history)):
+            logging.getLogger("fedcap").warning(warning)
+        return replace(record, notes=[*record.notes, warning])
+
     def _requests(
-        self, asked: Sequence[str], start: Tensor | None, number: int, watch: Stopwatch, part: str = "train"
+        self, pending: Sequence[str], sent: Sent, number: int, watch: Stopwatch, part: str = "train"
     ) -> list[Upload]:
-        """Have newcomers send an update to compare them by; malicious ones poison theirs."""
-        if not asked or start is None:
-            return []
+        """Let pending clients train and send an update; malicious ones attack it, too."""
+        assert sent.start is not None
+        start = sent.start
         with watch.on(part):
-            honest = self._clients.requests(asked, start, number)
+            updates = self._clients.requests(pending, start, number)
         with watch.on("attack"):
-            everybody = torch.zeros(len(asked), 1, dtype=torch.long)
-            sent, _ = self.adversary.strike(asked, honest, start[None], everybody, self.server, request=True)
-        return [self._upload(k, number, row) for k, row in zip(asked, sent, strict=True)]
-
-    def _attack(
-        self,
-        serving: Serving,
-        updates: Tensor,
-        performed: dict[str, Performed],
-        root: Tensor | None,
-        watch: Stopwatch,
-    ) -> tuple[Tensor, Realised | None]:
-        """Return the rows as sent, and what the attack came to."""
-        with watch.on("attack"):
-            return self.adversary.strike(
-                serving.clients,
-                updates,
-                serving.dispatch.models,
-                serving.dispatch.rows,
-                self.server,
-                uploads=lambda rows: self._uploads(serving, rows, performed),
-                root=root,
-            )
-
-    def _uploads(self, serving: Serving, sent: Tensor, performed: dict[str, Performed]) -> list[Upload]:
-        """Return what the participants send; an attacker that did not train sends zeros as extra numbers."""
-        if not self.method.shares:
-            return []
-        nothing = (0.0,) * serving.extra
+            self.adversary.craft_into(updates, pending, lambda _: start[None], self.server, request=True)
         return [
-            self._upload(k, serving.round, row, performed[k].extra if k in performed else nothing)
-            for k, row in zip(serving.clients, sent, strict=True)
+            self.adversary.upload(client, number, row, self._train_sizes[client])
+            for client, row in zip(pending, updates, strict=True)
         ]
 
-    def _upload(self, client: str, number: int, row: Tensor, extra: Sequence[float] = ()) -> Upload:
-        samples = self.adversary.claim(client, self._trained_on[client])
-        return Upload(client, number, self.adversary.on_the_wire(client, row), samples, torch.tensor(extra))
+    def _uploads(
+        self,
+        clients: Sequence[str],
+        number: int,
+        updates: Tensor,
+        results: Mapping[str, TaskResult],
+        feedback: int,
+    ) -> list[Upload]:
+        """Return what the participants send; an attacker that did not train sends zeros as feedback."""
+        nothing = (0.0,) * feedback
+        return [
+            self.adversary.upload(
+                client,
+                number,
+                row,
+                self._train_sizes[client],
+                results[client].feedback if client in results else nothing,
+            )
+            for client, row in zip(clients, updates, strict=True)
+        ]
 
-    def _root_update(self, serving: Serving) -> Tensor | None:
+    def _root_update(self, sent: Sent, number: int) -> Tensor | None:
         """Train the server's own update on its root set, if it has one."""
-        if self.data.root is None or serving.root_start is None:
+        if self.data.root is None or sent.start is None:
             return None
-        samples = self.data.root.to(self.experiment.device)
-        return self._bench.root_update(samples, serving.round, serving.root_start)
+        return self._runner.root_update(self.data.root.to(self.experiment.device), number, sent.start)
 
-    def _tested(
-        self, performed: dict[str, Performed], number: int, watch: Stopwatch, measure: bool
-    ) -> dict[str, Performed]:
-        """Return what tests of all benign clients found, whether they take part in the round or not.
+    def _evaluate(
+        self,
+        before: Server,
+        results: Mapping[str, TaskResult],
+        number: int,
+        count: bool,
+        watch: Stopwatch,
+    ) -> dict[str, TaskResult]:
+        """Return the test results of all honest clients, whether they took part in the round or not.
 
-        Those outside the round are given the model they would have received; whoever lacks one of the
-        two models (removed, or not trained yet) is tested with the other.
+        Clients outside the round are tested with the model that the server would have sent them in it. A
+        client that lacks one of the two models (removed, or not trained yet) is tested with the other.
         """
-        benign = [k for k in self.names if k not in self.malicious]
-        found = dict(performed)
-        outside = [k for k in benign if k not in found]
-        if outside:
-            asked = self.server.asks([k for k in outside if k not in self.server.removed])
-            requests = self._requests(asked, self.server.request_start, number, watch, "evaluate")
+        honest = [client for client in self.names if client not in self.malicious]
+        found = dict(results)
+        for block in _blocks([client for client in honest if client not in found]):
             with watch.on("evaluate"):
-                offer = self.server.models_for(outside, requests)
-                found |= self._clients.test(outside, offer, number, measure)
-        return {k: found[k] for k in benign}
+                sent = before.models_for(block)
+            if len(sent.pending):
+                pending = before.clients.names(sent.pending)
+                requests = self._requests(pending, sent, number, watch, "evaluate")
+                with watch.on("evaluate"):
+                    sent = before.models_for(block, requests)
+            with watch.on("evaluate"):
+                served = before.clients.names(sent.ids)
+                found |= self._clients.test(block, sent, served, number, count)
+        return {client: found[client] for client in honest}
 
-    def _bytes(self, opening: Opening, serving: Serving) -> int:
-        """Count what went over the wire: models down, updates up, and the same for requests."""
+    def _bytes(self, sent: Sent, clients: int, pending: int) -> int:
+        """Count what is transmitted: models to clients, updates from clients, and the same for requests."""
         if not self.method.shares:
             return 0
-        clients = len(serving.clients)
-        vectors = serving.dispatch.rows.numel() + clients + 2 * len(opening.asked)
-        numbers = vectors * self.layout.size + clients * serving.extra
-        return numbers * torch.float32.itemsize
+        vectors = sent.index.numel() + clients + 2 * pending
+        return (vectors * self.layout.size + clients * sent.feedback) * torch.float32.itemsize
+
+
+def _received(sent: Sent) -> Callable[[int], Tensor]:
+    """Return a function from a participant's row to copies of the models it was sent, k×D."""
+    return lambda row: sent.models[sent.index[row].to(sent.models.device)]
+
+
+def _blocks(clients: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(clients), EVALUATION_BLOCK):
+        yield clients[start : start + EVALUATION_BLOCK]

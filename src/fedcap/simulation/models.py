@@ -1,15 +1,9 @@
-"""Where the tensors of a run are kept: in the memory of the process that played it, or in its checkpoint.
+"""The trained models of a run: read from its checkpoint or from memory, and written as files.
 
-The trained models of a run, each built when it is asked for, from its checkpoint or from memory.
-
-Neither the data nor the device of the run is needed. *Personal* is a client's own model, *shared* the one
-that the server would send it now, *global* the server's one model for all.
-
-A run's directory, read together with its models: `fedcap.read(path).model("u03")`.
-
-Models as files that are used without fedcap: weights (.safetensors), or a whole program (.pt2).
-
-The program is made by `torch.export`: raw inputs in, n×…, probabilities out, n×classes, for any n.
+*Personal* is a client's own model, *shared* the one that the server would send it now, *global* the server's
+one model for all clients. Neither the data nor the device of the run is needed. A `Run` is a run's directory
+with its models: `fedcap.read(path).model("u03")`. Models are exported as weights (.safetensors) or as a whole
+program (.pt2, made by `torch.export`): raw inputs in, n×…, probabilities out, n×classes, for any n.
 """
 
 from __future__ import annotations
@@ -40,20 +34,20 @@ from fedcap.simulation.inputs import Answering, Inputs, Preparation, scaling_ten
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.store import ClientStore
 from fedcap.state import Tensors, owned, tensor_to_names
-from fedcap.training import fresh_network, single_thread
+from fedcap.training import Network, fresh_network, single_thread
 
 
-class Keeping(Protocol):
-    """Where the tensors of a run are kept."""
+class TensorSource(Protocol):
+    """Where the tensors of trained models come from."""
 
     def layout(self) -> str | None:
-        """Return the digest of the network's layout with which they were written, if it could differ."""
+        """Return the digest of the network's layout with which they were saved, if it could differ."""
 
     def server(self) -> Tensors:
         """Return the server's tensors."""
 
-    def kept(self, client: str) -> Tensors | None:
-        """Return what a client keeps; none if it never trained."""
+    def client_state(self, client: str) -> Tensors | None:
+        """Return the state of a client; None if it never trained."""
 
     def scaling(self) -> Tensors:
         """Return the clients' means and deviations, N×…; empty if nothing was standardised."""
@@ -72,10 +66,10 @@ class InMemory:
 
     def server(self) -> Tensors:
         """Return the server's tensors."""
-        return self._server.tensors()
+        return self._server.state_dict()
 
-    def kept(self, client: str) -> Tensors | None:
-        """Return what a client keeps; none if it never trained."""
+    def client_state(self, client: str) -> Tensors | None:
+        """Return the state of a client; None if it never trained."""
         return self._store.get(client)
 
     def scaling(self) -> Tensors:
@@ -127,8 +121,8 @@ class OnDisk:
         """Return the server's tensors."""
         return self._owned("server")
 
-    def kept(self, client: str) -> Tensors | None:
-        """Return what a client keeps, without reading what the others keep; none if it never trained."""
+    def client_state(self, client: str) -> Tensors | None:
+        """Return the state of a client without reading the others'; None if it never trained."""
         with self._open() as file:
             clients = tensor_to_names(file.get_tensor("clients.clients"))
             if client not in clients:
@@ -163,24 +157,24 @@ class TrainedModels:
         method: Method[Any],
         build: Callable[[], nn.Module],
         inputs: Inputs,
-        keeping: Keeping,
+        source: TensorSource,
     ) -> None:
         self.clients = tuple(clients)
         self.inputs = inputs
         self._method = method
         self._build = build
-        self._keeping = keeping
+        self._source = source
 
     @classmethod
     def of(cls, simulation: Simulation, directory: Path | None = None) -> TrainedModels:
         """Return the models of a run that was played here; with a directory, they are read from there."""
-        keeping: Keeping
+        source: TensorSource
         if directory is not None:
-            keeping = OnDisk(directory)
+            source = OnDisk(directory)
         else:
-            keeping = InMemory(simulation.server, simulation.store, scaling_tensors(simulation.data))
+            source = InMemory(simulation.server, simulation.store, scaling_tensors(simulation.data))
         inputs = Inputs.of(simulation.data)
-        return cls(simulation.names, simulation.method, simulation.build, inputs, keeping)
+        return cls(simulation.names, simulation.method, simulation.build, inputs, source)
 
     @classmethod
     def saved(
@@ -206,10 +200,13 @@ class TrainedModels:
             )
         who = None if client is None and reading == "global" else self._known(client)
         if reading == "personal" and who is not None:
-            kept = self._keeping.kept(who)
-            if kept is not None:
-                plain = {name: tensor.detach().cpu() for name, tensor in kept.items()}
-                return self._method.personal_model(self._module, plain).eval()
+            state = self._source.client_state(who)
+            if state is not None:
+                own = {name: tensor.detach().cpu() for name, tensor in state.items()}
+                network = self._network()
+                module = self._method.predictor(network, own)
+                network.release()
+                return module.eval()
         server = self._server()
         why = self._lacks(server, who, reading)
         if why is not None:
@@ -223,7 +220,7 @@ class TrainedModels:
     def preparation(self, client: str | int | None = None) -> Preparation:
         """Return how inputs are prepared for a client's model."""
         self._check()
-        scaling = self._keeping.scaling()
+        scaling = self._source.scaling()
         who = None if client is None else self._known(client)
         shape, pixels = self.inputs.shape, self.inputs.pixels
         if not scaling:
@@ -269,13 +266,18 @@ class TrainedModels:
             field="client",
         )
 
-    def _module(self, weights: Tensor) -> nn.Module:
-        """Return a new network with these weights."""
+    def _network(self) -> Network:
+        """Return a new network, which fits the saved weights."""
         network = fresh_network(self._build, 0)
-        if self._keeping.layout() not in (None, network.layout.digest()):
+        if self._source.layout() not in (None, network.layout.digest()):
             raise InputError(
                 "the checkpoint does not fit the network: the code of the network has changed since the run"
             )
+        return network
+
+    def _module(self, weights: Tensor) -> nn.Module:
+        """Return a new module with these weights."""
+        network = self._network()
         network.load(weights)
         return network.release().eval()
 
@@ -284,7 +286,7 @@ class TrainedModels:
         network = fresh_network(self._build, 0)
         server = Server(self._method, network.weights, network.layout, clients=self.clients)
         try:
-            server.restore(self._keeping.server())
+            server.load_state_dict(self._source.server())
         except KeyError as error:
             called = type(self._method).__name__
             raise InputError(f"the checkpoint is not one of {called}: it has no {error}") from None
@@ -304,21 +306,21 @@ class TrainedModels:
         """Return why there is no such model; none if there is one."""
         called = type(self._method).__name__
         if reading == "global":
-            return f"{called} has no one model for all" if server.global_model is None else None
+            return f"{called} has no one model for all" if server.inspect().global_model is None else None
         if client is None:
             return "name a client"
         if reading == "personal":
             never = (
                 "it has not trained here: it was not drawn yet, is an attacker that need not, or is a site"
             )
-            return never if self._keeping.kept(client) is None else None
+            return never if self._source.client_state(client) is None else None
         if not self._method.shares:
             return f"{called} shares nothing"
-        if type(self._method).shared is not Method.shared:
+        if type(self._method).received_model is not Method.received_model:
             return f"with {called} a client makes it itself, from the models it is sent and its own data"
         if client in server.removed:
             return "it was removed, and is sent nothing"
-        if server.asks([client]):
+        if len(server.models_for([client]).pending):
             return "the server would first ask it for an update"
         return None
 
@@ -332,11 +334,11 @@ def _weights(server: Server, client: str | None, reading: str) -> Tensor:
     """Return the global model, or what the server would send a client now, D."""
     with single_thread():
         if reading == "global" or client is None:
-            found = server.global_model
+            found = server.inspect().global_model
             assert found is not None
             return found
-        dispatch = server.models_for([client]).dispatch
-        return dispatch.models[int(dispatch.rows[0, 0])]
+        sent = server.models_for([client])
+        return sent.models[int(sent.index[0, 0])]
 
 
 @dataclass(frozen=True, repr=False)

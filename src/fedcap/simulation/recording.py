@@ -1,14 +1,10 @@
-"""The observer that keeps a run on disk: its settings, provenance, rounds, checkpoints and result.
+"""Recorders of a run: observers that write the run directory and send rounds to trackers.
 
 A round's line is on disk before a checkpoint that includes it. So, whenever a run is killed, the checkpoint
 and the lines up to its round are complete; a resumed run drops later lines and plays their rounds again.
-
-What a directory holds, beside an experiment that is to run in it: nothing, that very run, or another.
-
-Two runs are the same if `Setup.digest` is. What is held is only read, never built: a run that used a GPU can
-be told from another where there is none.
-
-Trackers as an observer of the round loop.
+`known_result` compares a directory with an experiment that is to run in it. Two runs are the same if their
+digests are the same; what the directory holds is only read, never built, so that a run on a GPU can be
+compared where there is none.
 """
 
 from __future__ import annotations
@@ -52,19 +48,19 @@ from fedcap.trackers import Tracked, Tracker, Tracking
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")
 
 
-class Keeper:
-    """Keeps a run's records and checkpoints, and puts an interrupted run back where it stood."""
+class CheckpointRecorder:
+    """Writes a run's records and checkpoints, and resumes an interrupted run."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self._course = ""
 
     def started(self, simulation: Simulation) -> None:
-        """Put an interrupted run back where its last checkpoint left it.
+        """Resume an interrupted run from its last checkpoint.
 
-        Nothing is written before everything is found to be in order. If the run is being extended, its
-        provenance is written first: it knows the settings of before and of now, so that config.toml may have
-        either when the run is killed.
+        Nothing is written before all checks have passed. If the run is extended, its provenance is written
+        first: it has the earlier and the new settings, so that config.toml may have either when the run is
+        killed.
         """
         directory, facts = self._directory, provenance(simulation)
         self._course = facts.course
@@ -72,7 +68,7 @@ class Keeper:
         known = checked_provenance(directory, held) if held else None
         if known is not None:
             self._compare(known, facts)
-        done = self._restore(simulation)
+        done = self._resume(simulation)
         history = directory.rounds(done)
         if not len(history) == done == simulation.server.round:
             raise directory.damaged(
@@ -95,7 +91,7 @@ class Keeper:
         simulation.history[:] = history
 
     def _compare(self, known: Provenance, facts: Provenance) -> None:
-        """Refuse to go on with another run than the one that began."""
+        """Refuse to resume a run that is not the one that began."""
         for what in ("data", "partition"):
             if getattr(known, f"{what}_hash") != getattr(facts, f"{what}_hash"):
                 raise changed(self._directory, what)
@@ -103,7 +99,7 @@ class Keeper:
             if getattr(known, what) != getattr(facts, what):
                 raise self._directory.damaged(PROVENANCE, f"is not of this run: {what} is another")
 
-    def _restore(self, simulation: Simulation) -> int:
+    def _resume(self, simulation: Simulation) -> int:
         """Load the last checkpoint, if there is one, and return how many rounds it covers."""
         directory = self._directory
         if not directory.checkpoint.exists():
@@ -116,15 +112,15 @@ class Keeper:
                 field=str(directory.path / CONFIG),
             )
         try:
-            simulation.restore(tensors)
+            simulation.load_state_dict(tensors)
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise directory.damaged(CHECKPOINT, f"is of another version: {error!r}") from None
         return about.round
 
     def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
-        """Write the round's line, then, every so often, a checkpoint."""
+        """Write the round's line and, every `checkpoint_every` rounds, a checkpoint."""
         self._directory.append(record, simulation.mixing)
-        if record.round % simulation.experiment.checkpoint_every == 0 or simulation.finished:
+        if record.round % simulation.experiment.checkpoint_every == 0 or simulation.is_finished:
             write_aside(self._directory.checkpoint, checkpoint(simulation, self._course))
 
     def finished(self, result: Result) -> None:
@@ -133,7 +129,7 @@ class Keeper:
 
 
 def changed(directory: RunDirectory, what: str) -> InputError:
-    """Return the error for a run whose data is not what it was."""
+    """Return the error for a run whose data has changed."""
     return InputError(
         f"{directory.path} cannot be resumed: its {what} has changed; give the data that it began"
         " with, or start a new run",
@@ -143,8 +139,8 @@ def changed(directory: RunDirectory, what: str) -> InputError:
 
 
 def checkpoint(simulation: Simulation, course: str) -> bytes:
-    """Return all that must outlive the process, as safetensors."""
-    return pack(About(simulation.round, simulation.layout.digest(), course), simulation.tensors())
+    """Return the state of the simulation, as safetensors."""
+    return pack(About(simulation.round, simulation.layout.digest(), course), simulation.state_dict())
 
 
 def provenance(simulation: Simulation) -> Provenance:
@@ -213,7 +209,7 @@ def known_result(directory: RunDirectory, experiment: Setup, extend: bool = Fals
     if asked.digest() != held.digest():
         raise _another(directory.path, held, asked)
     if facts is not None and facts.digest != same.digest():
-        _adopt(directory, facts, same)
+        _accept(directory, facts, same)
     moved = asked.dataset.options.get("path") != held.dataset.options.get("path")
     if moved or asked.track != held.track:
         directory.write_settings(same.settings())
@@ -236,10 +232,10 @@ def _another(path: Path, held: Settings, asked: Settings) -> InputError:
     )
 
 
-def _adopt(directory: RunDirectory, facts: Provenance, experiment: Setup) -> None:
-    """Tell why a run with the experiment's settings is another one all the same.
+def _accept(directory: RunDirectory, facts: Provenance, experiment: Setup) -> None:
+    """Refuse a run with the experiment's settings that is another run nevertheless, and say why.
 
-    If only the data's files are others, and the samples in them are the same, the run is taken for this one.
+    If only the data's files differ, and the samples in them are the same, the run is accepted as this one.
     """
     path = directory.path
     repeat = "repeat it in a new directory"
@@ -328,21 +324,21 @@ def _moved(held: Settings, dataset: str) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key == "path"}
 
 
-class Followed:
-    """Tells trackers of a run: `with Followed(…) as observer:`. A run that is left unfinished is ended."""
+class TrackerRecorder:
+    """Sends a run to its trackers: `with TrackerRecorder(…) as observer:`. An unfinished run is ended."""
 
     def __init__(self, trackers: Sequence[Tracker], directory: Path | None) -> None:
         self._tracking = Tracking(trackers)
         self._directory = directory
 
-    def __enter__(self) -> Followed:
+    def __enter__(self) -> TrackerRecorder:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._tracking.end(None)
 
     def started(self, simulation: Simulation) -> None:
-        """Tell the trackers what runs."""
+        """Start the trackers."""
         settings = simulation.experiment.settings()
         names = (settings[key]["name"] for key in ("dataset", "method", "attack"))
         name = "-".join([*names, f"seed{settings['seed']}"])
@@ -351,9 +347,9 @@ class Followed:
         self._tracking.start(Tracked(name, self._directory, settings, list(simulation.history)))
 
     def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
-        """Tell the trackers of a round."""
+        """Send a round to the trackers."""
         self._tracking.log(record)
 
     def finished(self, result: Result) -> None:
-        """Tell the trackers the result."""
+        """Send the result to the trackers."""
         self._tracking.end(result)

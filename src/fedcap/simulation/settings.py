@@ -22,7 +22,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +39,7 @@ from pydantic import (
 
 from fedcap import aggregators, attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
-from fedcap.errors import InputError, nearest, validation_message
+from fedcap.errors import InputError, nearest, validation_message, warn_once
 from fedcap.fingerprint import source_digest, written
 from fedcap.registry import GIVEN, Registry, as_table, spelling
 from fedcap.rng import derive
@@ -354,8 +354,8 @@ class Setup(BaseModel):
         """Load the data set and deal it out."""
         dataset = self.source.load()
         for note in dataset.notes:
-            _tell(note)
-        return data.deal(
+            warn_once(note)
+        return data.federate_source(
             self.source, dataset, self.seed, root=self.trainer.root_samples, holdout=self.holdout
         )
 
@@ -434,9 +434,3 @@ def _references(settings: Any) -> Iterator[str]:
     elif isinstance(settings, Iterable):
         for part in settings:
             yield from _references(part)
-
-
-@cache
-def _tell(note: str) -> None:
-    """Log what the user should know, once."""
-    LOG.warning(note)

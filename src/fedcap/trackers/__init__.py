@@ -1,6 +1,6 @@
-"""Trackers: they follow a run and tell other tools of it; one file each.
+"""Trackers follow a run and report it to other tools, one tracker per file.
 
-A tracker sees the records of rounds and nothing else, so it follows a simulation and a federation alike.
+A tracker gets only the records of rounds, so it follows a simulation and a federation in the same way.
 """
 
 from fedcap.trackers.base import Tracked, Tracker, Tracking, Words, figures, make_trackers, registry

@@ -1,6 +1,6 @@
-"""What a tracker is, what it is told of a run, and the figures of a round that all of them show.
+"""The base class of trackers, the figures that all of them report, and `Tracking`, which calls them.
 
-Several trackers of one run, none of which can stop it.
+A tracker that fails is dropped with a warning. The run continues.
 """
 
 from __future__ import annotations
@@ -19,45 +19,115 @@ from fedcap.errors import InputError
 from fedcap.registry import Registry
 from fedcap.runs import Result, RoundRecord
 
+_LOG = logging.getLogger("fedcap")
+_LONGEST_ERROR = 300
+"""The largest number of letters of an error in a warning."""
+
 
 @dataclass(frozen=True)
 class Tracked:
-    """A run that starts, or goes on."""
+    """A run that starts or continues."""
 
     name: str
-    """What to call it."""
+    """The name of the run."""
     directory: Path | None
-    """Where its records are; none if it keeps none."""
+    """The directory of the run; none if it has no directory."""
     settings: Mapping[str, Any]
     history: Sequence[RoundRecord] = ()
-    """The rounds that were played before. What a tracker has of any other round is no longer true."""
+    """The rounds that were played before. Rounds of a tracker that are not among them are obsolete."""
 
     def folder(self, tracker: str) -> Path:
-        """Return the run's directory; refuse a run without one."""
+        """Return the directory of the run; raise an `InputError` if it has none."""
         if self.directory is None:
-            raise InputError(f"tracker {tracker} writes into the run's directory: give it one, run(out=…)")
+            raise InputError(
+                f"tracker {tracker} writes into the run's directory: give the run one, run(out=…)"
+            )
         return self.directory
 
 
 class Tracker(ABC):
-    """Follows a run. Its options are the fields of its dataclass."""
+    """An object that follows a run. Its options are the fields of its dataclass."""
 
     def start(self, run: Tracked) -> None:  # noqa: B027  (not every tracker needs it)
-        """Be told that a run starts, or goes on after `run.history`."""
+        """Begin to follow a run that starts, or that continues after `run.history`."""
 
     @abstractmethod
     def log(self, record: RoundRecord) -> None:
-        """Be told of a round."""
+        """Report a round."""
 
     def end(self, result: Result | None) -> None:  # noqa: B027
-        """Be told the result; none if the run was interrupted or failed."""
+        """Report the result; it is none if the run was interrupted or failed."""
 
 
 registry: Registry[Tracker] = Registry("tracker", Tracker, __package__)
 
 
+def _parse_words(given: Any) -> Any:
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, list | tuple) or not all(isinstance(word, str) for word in listed):
+        raise InputError(f'trackers are a list of names, such as ["csv"] (got {given!r})')
+    make_trackers(listed)
+    return listed
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_parse_words)]
+"""Trackers in settings: one or several names, words such as `csv(clients=true)`, or `module:Class`."""
+
+
+def make_trackers(choices: Iterable[Any]) -> list[Tracker]:
+    """Build the trackers of settings."""
+    return [registry.build(choice) for choice in choices]
+
+
+class Tracking:
+    """Calls several trackers: `start`, then `log` for each round, then `end`.
+
+    A tracker that raises an exception is dropped with a warning. Only an `InputError` of `start` is raised:
+    the user can correct it before the run starts.
+    """
+
+    def __init__(self, trackers: Sequence[Tracker]) -> None:
+        self._trackers = list(trackers)
+        self._following: list[Tracker] = []
+
+    def start(self, run: Tracked) -> None:
+        """Start all trackers."""
+        for tracker in self._trackers:
+            try:
+                tracker.start(run)
+            except InputError:
+                raise
+            except Exception as error:
+                _warn(tracker, error)
+            else:
+                self._following.append(tracker)
+
+    def log(self, record: RoundRecord) -> None:
+        """Report a round to all trackers."""
+        self._each(lambda tracker: tracker.log(record))
+
+    def end(self, result: Result | None) -> None:
+        """Report the end of the run to all trackers; a second call does nothing."""
+        self._each(lambda tracker: tracker.end(result))
+        self._following.clear()
+
+    def _each(self, call: Callable[[Tracker], None]) -> None:
+        for tracker in list(self._following):
+            try:
+                call(tracker)
+            except Exception as error:  # of a library, a server or the user's code
+                self._following.remove(tracker)
+                _warn(tracker, error)
+
+
+def _warn(tracker: Tracker, error: Exception) -> None:
+    name = next((n for n in registry.names() if registry.get(n) is type(tracker)), type(tracker).__name__)
+    why = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_ERROR]
+    _LOG.warning("tracker %s failed, the run continues without it: %s", name, why)
+
+
 def needs(library: str, extra: str) -> None:
-    """Refuse to go on without a library, and tell how to install it."""
+    """Raise an `InputError` that says what to install if a library is missing."""
     if importlib.util.find_spec(library) is None:
         raise InputError(
             f"{library} is not installed: pip install 'fedcap[{extra}]'", code="needs-extra", field=extra
@@ -65,7 +135,7 @@ def needs(library: str, extra: str) -> None:
 
 
 def figures(record: RoundRecord, clients: bool = False) -> dict[str, float]:
-    """Return the numbers of a round by name, those it has; with `clients`, each client's too."""
+    """Return the numbers of a round by name; with `clients`, those of each client as well."""
     found: dict[str, float | None] = {}
     if record.accuracy is not None:
         found["accuracy/shared"] = record.accuracy.shared
@@ -80,11 +150,11 @@ def figures(record: RoundRecord, clients: bool = False) -> dict[str, float]:
     found |= {f"seconds/{part}": seconds for part, seconds in asdict(record.seconds).items()}
     found["bytes"] = record.bytes
     if clients:
-        found |= _of_clients(record)
+        found |= _client_figures(record)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _of_clients(record: RoundRecord) -> dict[str, float | None]:
+def _client_figures(record: RoundRecord) -> dict[str, float | None]:
     tested = {} if record.accuracy is None else record.accuracy.clients
     found: dict[str, float | None] = {}
     for client, accuracy in tested.items():
@@ -92,74 +162,3 @@ def _of_clients(record: RoundRecord) -> dict[str, float | None]:
     for score, values in record.scores.items():
         found |= {f"client/{client}/{score}": value for client, value in values.items()}
     return found
-
-
-LOG = logging.getLogger("fedcap")
-
-
-def _words(given: Any) -> Any:
-    listed = [given] if isinstance(given, str) else given
-    if not isinstance(listed, list | tuple) or not all(isinstance(word, str) for word in listed):
-        raise InputError(f'trackers are a list of names, such as ["csv"] (got {given!r})')
-    make_trackers(listed)
-    return listed
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-"""Trackers as settings have them: one or several of a name, a word `csv(clients=true)`, or `module:Class`."""
-
-
-def make_trackers(choices: Iterable[Any]) -> list[Tracker]:
-    """Build trackers from what settings say."""
-    return [registry.build(choice) for choice in choices]
-
-
-MOST = 300
-"""How many letters of an error are told."""
-
-
-class Tracking:
-    """Tells trackers of a run: `start`, then `log` for each round, then `end`.
-
-    One that fails is told of in a line and told no more; the run goes on. What the user can mend before the
-    run starts, an `InputError` of `start`, is raised.
-    """
-
-    def __init__(self, trackers: Sequence[Tracker]) -> None:
-        self._trackers = list(trackers)
-        self._following: list[Tracker] = []
-
-    def start(self, run: Tracked) -> None:
-        """Tell all that the run starts, or goes on."""
-        for tracker in self._trackers:
-            try:
-                tracker.start(run)
-            except InputError:
-                raise
-            except Exception as error:
-                _warn(tracker, error)
-            else:
-                self._following.append(tracker)
-
-    def log(self, record: RoundRecord) -> None:
-        """Tell all of a round."""
-        self._each(lambda tracker: tracker.log(record))
-
-    def end(self, result: Result | None) -> None:
-        """Tell all that the run ended; a second call does nothing."""
-        self._each(lambda tracker: tracker.end(result))
-        self._following.clear()
-
-    def _each(self, tell: Callable[[Tracker], None]) -> None:
-        for tracker in list(self._following):
-            try:
-                tell(tracker)
-            except Exception as error:  # whatever a library, a server or a user's own code does
-                self._following.remove(tracker)
-                _warn(tracker, error)
-
-
-def _warn(tracker: Tracker, error: Exception) -> None:
-    name = next((n for n in registry.names() if registry.get(n) is type(tracker)), type(tracker).__name__)
-    why = " ".join(f"{type(error).__name__}: {error}".split())[:MOST]
-    LOG.warning("tracker %s failed, the run goes on without it: %s", name, why)

@@ -1,8 +1,8 @@
-"""MLflow: a run in an MLflow store, with the settings as parameters and the rounds' figures as metrics.
+"""MLflow: a run in an MLflow store, with the settings as parameters and the figures of the rounds as metrics.
 
-The store is the one that MLFLOW_TRACKING_URI names, else `mlflow.db` in the working directory, which
-`mlflow ui` shows. The run's directory remembers which MLflow run is its own, in `mlflow.json`: a resumed run
-goes on in it, and no round is written twice.
+The store is the one that MLFLOW_TRACKING_URI names, else `mlflow.db` in the working directory, which `mlflow
+ui` shows. `mlflow.json` in the run's directory has the id of the MLflow run: a resumed run continues it, and
+no round is written twice.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedcap.files import write_aside
 from fedcap.runs import FREE_TO_CHANGE, Result, RoundRecord, flattened
 from fedcap.trackers.base import Tracked, Tracker, figures, needs, registry
 
-FILE = "mlflow.json"
-ALWAYS = "seconds/total"
+_FILE = "mlflow.json"
+_ALWAYS = "seconds/total"
 """A metric that every round has."""
-BATCH = 1000
-"""How many metrics MLflow takes at once."""
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""How long a server that is gone may hold a round up, unless the user says otherwise; it were minutes."""
-RESULTS = ("tacc", "tacc_shared", "tacc_personal", "tacc_worst_client", "dacc", "fpr", "fnr")
+_BATCH = 1000
+"""The largest number of metrics in one call of MLflow."""
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""Default limits for a server that does not answer; those of MLflow would delay a round by minutes."""
+_RESULTS = ("tacc", "tacc_shared", "tacc_personal", "tacc_worst_client", "dacc", "fpr", "fnr")
 
 
 @registry.register("mlflow")
@@ -36,11 +36,11 @@ class MLflow(Tracker):
     """A run in MLflow's local store, or in the one that MLFLOW_TRACKING_URI names."""
 
     experiment: str = "fedcap"
-    """MLflow's experiment in which the run is; it is created if there is none."""
+    """The MLflow experiment of the run; it is created if it does not exist."""
     store: str = ""
     """The tracking URI; if empty, MLFLOW_TRACKING_URI, else mlflow.db in the working directory."""
     clients: bool = False
-    """Whether each client's accuracies and scores are metrics too."""
+    """Whether each client's accuracies and scores are metrics as well."""
     _client: Any = field(default=None, init=False)
     _run: str = field(default="", init=False)
     _known: set[int] = field(default_factory=set, init=False)
@@ -49,21 +49,21 @@ class MLflow(Tracker):
         needs("mlflow", "mlflow")
 
     def start(self, run: Tracked) -> None:
-        """Go on in the run's own MLflow run, or begin one, and add the rounds that it lacks."""
-        for name, value in PATIENCE.items():
+        """Continue the MLflow run of this run, or create one, and add the rounds that it lacks."""
+        for name, value in _PATIENCE.items():
             os.environ.setdefault(name, value)
         import mlflow
 
         self._client = mlflow.MlflowClient(tracking_uri=self.store or None)
-        where = None if run.directory is None else run.directory / FILE
-        self._run = self._found(where) or self._begun(run, where)
+        where = None if run.directory is None else run.directory / _FILE
+        self._run = self._existing(where) or self._create(run, where)
         self._client.set_tag(self._run, "rounds", run.settings.get("rounds"))
-        self._known = {point.step for point in self._client.get_metric_history(self._run, ALWAYS)}
+        self._known = {point.step for point in self._client.get_metric_history(self._run, _ALWAYS)}
         for record in run.history:
             self.log(record)
 
-    def _found(self, where: Path | None) -> str | None:
-        """Return the MLflow run that a directory remembers, if the store still has it."""
+    def _existing(self, where: Path | None) -> str | None:
+        """Return the id of the MLflow run in a directory, if the store still has it."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -73,7 +73,7 @@ class MLflow(Tracker):
             return None
         return run
 
-    def _begun(self, run: Tracked, where: Path | None) -> str:
+    def _create(self, run: Tracked, where: Path | None) -> str:
         from mlflow.entities import Param
 
         client = self._client
@@ -94,7 +94,7 @@ class MLflow(Tracker):
     def end(self, result: Result | None) -> None:
         """Write the result, and how the run ended."""
         if result is not None:
-            found = {f"result/{name}": getattr(result, name) for name in RESULTS}
+            found = {f"result/{name}": getattr(result, name) for name in _RESULTS}
             self._write({name: value for name, value in found.items() if value is not None}, result.rounds)
         self._client.set_terminated(self._run, "KILLED" if result is None else "FINISHED")
 
@@ -103,11 +103,11 @@ class MLflow(Tracker):
 
         now = int(1000 * time.time())
         metrics = [Metric(_key(name), value, now, step) for name, value in found.items()]
-        metrics.sort(key=lambda metric: metric.key == ALWAYS)  # last: it tells that the round is complete
-        for first in range(0, len(metrics), BATCH):
-            self._client.log_batch(self._run, metrics=metrics[first : first + BATCH])
+        metrics.sort(key=lambda metric: metric.key == _ALWAYS)  # last: it marks the round as complete
+        for first in range(0, len(metrics), _BATCH):
+            self._client.log_batch(self._run, metrics=metrics[first : first + _BATCH])
 
 
 def _key(name: str) -> str:
-    """Return a name with the letters alone that MLflow takes."""
+    """Return a name in which other characters than those of MLflow's names are replaced."""
     return re.sub(r"[^\w\-. :/]", "_", name)[:250]

@@ -1,6 +1,6 @@
-"""TensorBoard: an event file that `tensorboard --logdir runs` shows, many runs beside each other.
+"""TensorBoard: an event file per run; `tensorboard --logdir runs` shows many runs next to each other.
 
-A resumed run writes the points of its earlier rounds anew, and TensorBoard drops those of before.
+A resumed run writes the points of its earlier rounds again, and TensorBoard drops the previous ones.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ class TensorBoard(Tracker):
     """Points per round for TensorBoard: accuracies, who was removed, limits, seconds, bytes."""
 
     folder: str = ""
-    """Where the runs' event files are, each in a folder with the run's name; if empty, in the run's own."""
+    """The folder for event files, with a subfolder per run; if empty, the run's directory."""
     clients: bool = False
-    """Whether each client's accuracies and scores have charts too."""
+    """Whether each client's accuracies and scores have charts as well."""
     _writer: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         needs("tensorboard", "tensorboard")
 
     def start(self, run: Tracked) -> None:
-        """Write the points of the rounds that were played before; no others count from now on."""
+        """Write the points of the rounds that were played before; points of other rounds become invalid."""
         from torch.utils.tensorboard import SummaryWriter
 
         where = Path(self.folder) / run.name if self.folder else run.folder("tensorboard") / "tensorboard"
-        self._writer = SummaryWriter(str(where), purge_step=0)  # older files stay; their points are void
-        self._writer.add_text("settings", "\n".join(f"    {line}" for line in _lines(run)))
+        self._writer = SummaryWriter(str(where), purge_step=0)  # older files stay; their points are ignored
+        settings = to_toml(run.settings).splitlines()
+        self._writer.add_text("settings", "\n".join(f"    {line}" for line in settings))
         for record in run.history:
             self._add(record)
         self._writer.flush()
 
     def log(self, record: RoundRecord) -> None:
-        """Write the round's points, to be seen at once."""
+        """Write the round's points, and flush them so that they are visible at once."""
         self._add(record)
         self._writer.flush()
 
@@ -50,7 +51,3 @@ class TensorBoard(Tracker):
     def _add(self, record: RoundRecord) -> None:
         for name, value in figures(record, self.clients).items():
             self._writer.add_scalar(name, value, record.round)
-
-
-def _lines(run: Tracked) -> list[str]:
-    return to_toml(run.settings).splitlines()

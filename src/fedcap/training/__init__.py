@@ -1,33 +1,38 @@
-"""Local training on flat weight vectors: one client at a bench, and the crew that trains many."""
+"""Local training on flat weight vectors: a task for one client, and worker pools for many tasks."""
 
-from fedcap.training.evaluation import Counts
+from fedcap.training.evaluation import AnswerCounts
 from fedcap.training.network import Layout, ModelError, Network, fresh_network
 from fedcap.training.sgd import SGD, Descent, Learner, fit
-from fedcap.training.task import Bench, Job, LocalClient, LocalData, Performed, Trained, Trainer, Work
-from fedcap.training.workers import Crew, Outcome, WorkerError, available_cores, make_crew, single_thread
+from fedcap.training.task import ClientUpdate, LocalClient, LocalData, Task, TaskResult, TaskRunner
+from fedcap.training.workers import (
+    TaskResults,
+    WorkerError,
+    WorkerPool,
+    available_cores,
+    make_pool,
+    single_thread,
+)
 
 __all__ = [
     "SGD",
-    "Bench",
-    "Counts",
-    "Crew",
+    "AnswerCounts",
+    "ClientUpdate",
     "Descent",
-    "Job",
     "Layout",
     "Learner",
     "LocalClient",
     "LocalData",
     "ModelError",
     "Network",
-    "Outcome",
-    "Performed",
-    "Trained",
-    "Trainer",
-    "Work",
+    "Task",
+    "TaskResult",
+    "TaskResults",
+    "TaskRunner",
     "WorkerError",
+    "WorkerPool",
     "available_cores",
     "fit",
     "fresh_network",
-    "make_crew",
+    "make_pool",
     "single_thread",
 ]

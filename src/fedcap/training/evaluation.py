@@ -1,4 +1,4 @@
-"""How a model answers a client's test samples: how many rightly, and, if asked, class by class."""
+"""Test a model on a client's samples: the number of correct answers and, if asked, counts by class."""
 
 from __future__ import annotations
 
@@ -18,47 +18,38 @@ Answer = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Counts:
-    """How samples were answered; a number per class each, and the loss."""
+class AnswerCounts:
+    """How samples were answered: one number per class each, and the loss."""
 
     actual: tuple[int, ...]
-    """How many samples are of the class."""
+    """The number of samples of the class."""
     predicted: tuple[int, ...]
-    """How many were taken for it."""
+    """The number of samples that the model assigned to the class."""
     correct: tuple[int, ...]
-    """How many were rightly taken for it."""
+    """The number of samples of the class that the model assigned to it."""
     loss: float
     """The cross-entropy, summed over all samples."""
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What the test of one model found; nothing, if there was no test."""
-
-    correct: int | None = None
-    counts: Counts | None = None
-
-    @classmethod
-    def on(cls, samples: Samples, answer: Answer, measure: bool) -> Findings:
-        """Test a model, given how it answers; the counts are made only to `measure` it."""
-        if not measure:
-            hits = ((logits.argmax(dim=1) == y).sum() for logits, y in _answers(answer, samples))
-            return cls(sum(map(int, hits)))
-        counts = _count(answer, samples)
-        return cls(sum(counts.correct), counts)
+def evaluate(samples: Samples, answer: Answer, count_classes: bool) -> tuple[int, AnswerCounts | None]:
+    """Return the number of correct answers and, if asked, the counts by class."""
+    if not count_classes:
+        hits = ((logits.argmax(dim=1) == y).sum() for logits, y in _answers(answer, samples))
+        return sum(map(int, hits)), None
+    counts = _count(answer, samples)
+    return sum(counts.correct), counts
 
 
-def _count(answer: Answer, samples: Samples) -> Counts:
-    taken, classes, loss = [], 0, 0.0
+def _count(answer: Answer, samples: Samples) -> AnswerCounts:
+    found, classes, loss = [], 0, 0.0
     for logits, labels in _answers(answer, samples):
-        taken.append(logits.argmax(dim=1))
+        found.append(logits.argmax(dim=1))
         classes = logits.shape[1]
         loss += float(functional.cross_entropy(logits.double(), labels, reduction="sum"))
-    y, found = samples.y, torch.cat(taken)
-    actual, predicted, correct = (
-        tuple(torch.bincount(labels, minlength=classes).tolist()) for labels in (y, found, y[found == y])
-    )
-    return Counts(actual, predicted, correct, loss)
+    y, predicted = samples.y, torch.cat(found)
+    counted = (torch.bincount(labels, minlength=classes) for labels in (y, predicted, y[predicted == y]))
+    actual, taken, correct = (tuple(counts.tolist()) for counts in counted)
+    return AnswerCounts(actual, taken, correct, loss)
 
 
 def _answers(answer: Answer, samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,18 +1,10 @@
-"""The layers of a chain: each computes its output and the gradients of its input and weights by hand.
+"""The gradient of a plain network's mean cross-entropy, computed layer by layer without autograd.
 
-A layer has buffers for one shape of batch. `forward` fills its output; `backward` takes the gradient of the
-output, writes the gradient of the weights into their place, and returns the gradient of the input. A
-convolution copies the patch under each position of its kernel into a row of a matrix, and is from there on
-the same matrix products as a linear layer.
-
-A plain network as a list of layers, and the gradient of its mean cross-entropy: forward, then backward.
-
-All buffers are allocated once, for batches of one shape, so a step allocates almost nothing.
-
-Which networks are chains, and the layers they are made of.
-
-A chain is an `nn.Sequential`, nested or not, of convolutions, max pools, ReLUs, flattenings and linear
-layers with their usual options. Anything else is left to autograd.
+A plain network is an `nn.Sequential`, nested or not, of convolutions, max pools, ReLUs, flattenings and
+linear layers with their usual options. Each layer computes its output and the gradients of its input and
+weights in buffers that are allocated once for batches of one shape. A convolution copies the patch under each
+position of its kernel into a row of a matrix; the rest is the same matrix products as in a linear layer.
+`fast_gradient_of` returns None for any other network, which is left to autograd.
 """
 
 from __future__ import annotations
@@ -27,12 +19,12 @@ from torch import Tensor, nn
 
 from fedcap.products import current_products, fast_products
 
-ROOM = 1 << 24
-"""The most numbers that the patches of a convolution may have; autograd is as fast on larger batches."""
+LARGEST_PATCHES = 1 << 24
+"""The largest number of values in the patches of a convolution; autograd is as fast on larger batches."""
 FEW = 8
 """With fewer channels than this, patches are copied along the width of an image, not along its channels."""
 LARGE = 1 << 20
-"""The number of multiplications from which oneDNN is faster: below it, its start takes longer than it saves."""
+"""The number of multiplications from which oneDNN is faster, in spite of the time that it takes to start."""
 
 _aten = torch.ops.aten
 
@@ -45,7 +37,7 @@ class Place:
     gradient: Tensor
 
     def rows(self, count: int) -> Place:
-        """Return both as matrices of so many rows."""
+        """Return both as matrices with this number of rows."""
         return Place(self.weights.view(count, -1), self.gradient.view(count, -1))
 
 
@@ -54,7 +46,7 @@ Places = Callable[[str], Place]
 
 
 class NotPlainError(Exception):
-    """The network is not a chain, or its batch is too large for one."""
+    """The network is not plain, or its batch is too large."""
 
 
 class Layer(ABC):
@@ -138,12 +130,12 @@ class Convolution(Layer):
         tall, broad = pair(layer.kernel_size)
         rows = (x.shape[2] - tall) // down + 1
         columns = (x.shape[3] - broad) // right + 1
-        image, depth, below, beside = x.stride()
+        image, depth, down_stride, right_stride = x.stride()
         self._windows = x.as_strided(
             (count, rows, columns, tall, broad, channels),
-            (image, below * down, beside * right, below, beside, depth),
+            (image, down_stride * down, right_stride * right, down_stride, right_stride, depth),
         )
-        if self._windows.numel() > ROOM:
+        if self._windows.numel() > LARGEST_PATCHES:
             raise NotPlainError
         if channels < FEW:
             patches = x.new_empty(tall, broad, channels, count, rows, columns)
@@ -233,7 +225,7 @@ class Flattening(Layer):
 def _choose_kernels(large: bool) -> None:
     """Use oneDNN in the next operations if it is chosen and the product is large.
 
-    `Chain.backward` restores the caller's setting.
+    `FastGradient.backward` restores the caller's setting.
     """
     torch.backends.mkldnn.enabled = large and current_products() == "onednn"  # type: ignore[assignment]
 
@@ -243,7 +235,7 @@ def pair(size: Any) -> tuple[int, int]:
     return size if isinstance(size, tuple) else (size, size)
 
 
-class Chain:
+class FastGradient:
     """The cross-entropy of a plain network, for batches of one shape."""
 
     def __init__(self, x: Tensor, layers: Sequence[Layer], first: int) -> None:
@@ -277,15 +269,15 @@ class Chain:
 WEIGHTED = (nn.Conv2d, nn.Linear)
 
 
-def chain_of(module: nn.Module, shape: torch.Size, place: Places) -> Chain | None:
-    """Return a network as a chain for batches of one shape; none if it is not a chain."""
+def fast_gradient_of(module: nn.Module, shape: torch.Size, place: Places) -> FastGradient | None:
+    """Return the fast gradient of a network for batches of one shape; None if the network is not plain."""
     try:
         return _build(module, shape, place)
     except (NotPlainError, KeyError):
         return None
 
 
-def _build(module: nn.Module, shape: torch.Size, place: Places) -> Chain:
+def _build(module: nn.Module, shape: torch.Size, place: Places) -> FastGradient:
     modules = list(_leaves(module))
     if not all(_is_plain(layer) for _, layer in modules):
         raise NotPlainError
@@ -297,7 +289,7 @@ def _build(module: nn.Module, shape: torch.Size, place: Places) -> Chain:
         output = layers[-1].output
     if output.ndim != 2:
         raise NotPlainError
-    return Chain(x, layers, first)
+    return FastGradient(x, layers, first)
 
 
 def _make(name: str, layer: nn.Module, x: Tensor, place: Places, first: bool) -> Layer:
@@ -331,7 +323,7 @@ def _has_hooks(layer: nn.Module) -> bool:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether `chain.layers` has a layer that does exactly the same; a subclass may do something else."""
+    """Whether there is a layer here that does exactly the same; a subclass may do something else."""
     if _has_hooks(layer):
         return False
     if type(layer) is nn.Conv2d:

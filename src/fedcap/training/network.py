@@ -1,8 +1,9 @@
 """Any `nn.Module` as a function of one flat weight vector.
 
-`Network` moves a module's weights into one vector of D numbers, and their gradients into another, so that
-an SGD step is one operation on a vector. The trainable parameters come first in it, then what is sent and
-mixed but not trained: frozen parameters, and floating-point buffers such as a batch norm's statistics.
+`Network` moves a module's weights into one vector of D numbers, and their gradients into another, so that an
+SGD step is one operation on a vector. The trainable parameters come first in the vector. Then come the values
+that are sent and mixed but not trained: frozen parameters, and floating-point buffers such as the statistics
+of a batch norm.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcap.errors import InputError
-from fedcap.training.chain import Chain, Place, chain_of
+from fedcap.training.fast_gradient import FastGradient, Place, fast_gradient_of
 
 
 class ModelError(RuntimeError):
@@ -49,7 +50,7 @@ class Layout:
 
     slots: tuple[Slot, ...]
     trainable: int
-    """How many of the weights SGD moves; they come first."""
+    """The number of weights that SGD moves; they come first."""
     size: int
 
     @classmethod
@@ -100,7 +101,7 @@ class Network:
         classes: int | None = None,
     ) -> None:
         self.name = name or f"model {type(module).__name__}"
-        """What to call it when it fails."""
+        """The name in error messages."""
         self.module = module.to(device)
         self.layout = Layout.of(module)
         if self.layout.trainable == 0:
@@ -114,9 +115,9 @@ class Network:
             tensor.data = view
             if learns:
                 tensor.grad = slot.of(self.gradient)
-        self._chains: dict[torch.Size, Chain | None] = {}
+        self._fast: dict[torch.Size, FastGradient | None] = {}
         self._classes = classes
-        """How wide its answers are; if not given, as the first one."""
+        """The number of logits; if not given, as many as at first."""
 
     def load(self, weights: Tensor) -> None:
         """Copy the given weights in; reset counters, which are not in the vector, to their first values."""
@@ -127,14 +128,14 @@ class Network:
     def backward(self, loss: Tensor) -> Tensor:
         """Return the gradient of a loss computed with this module, one number per trainable weight."""
         self.gradient.zero_()
-        with _blamed(self.name, "failed in backward"):
+        with _named_errors(self.name, "failed in backward"):
             loss.backward()  # type: ignore[no-untyped-call]
         return self.gradient
 
-    def answer(self, x: Tensor) -> Tensor:
-        """Return the module's logits for inputs x; they must be n×classes."""
-        with _blamed(self.name, "failed in forward"):
-            logits = self.module(x)
+    def answer(self, x: Tensor, module: nn.Module | None = None) -> Tensor:
+        """Return the logits for inputs x, of the module or of one made from it; they must be n×classes."""
+        with _named_errors(self.name, "failed in forward"):
+            logits = (module or self.module)(x)
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if self._classes is None and isinstance(logits, Tensor) and logits.ndim == 2:
             self._classes = logits.shape[1]
@@ -144,14 +145,14 @@ class Network:
         return logits  # type: ignore[no-any-return]
 
     def cross_entropy_gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient of the mean cross-entropy of a batch, without autograd if it is a chain."""
-        if x.shape not in self._chains:
-            plain = self.weights.device.type == x.device.type == "cpu" and x.dtype == torch.float32
-            self._chains[x.shape] = chain_of(self.module, x.shape, self._place) if plain else None
-        by_hand = self._chains[x.shape]
-        if by_hand is None:
+        """Return the gradient of the mean cross-entropy of a batch, without autograd for plain networks."""
+        if x.shape not in self._fast:
+            on_cpu = self.weights.device.type == x.device.type == "cpu" and x.dtype == torch.float32
+            self._fast[x.shape] = fast_gradient_of(self.module, x.shape, self._place) if on_cpu else None
+        fast = self._fast[x.shape]
+        if fast is None:
             return self.backward(functional.cross_entropy(self.answer(x), y))
-        by_hand.backward(x, y)
+        fast.backward(x, y)
         return self.gradient
 
     def _place(self, name: str) -> Place:
@@ -189,13 +190,13 @@ def fresh_network(
     """Return a newly built network; it depends on the seed alone, and no global state is changed."""
     with PROCESS_WIDE, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        with _blamed(name or "the model", "could not be built"):
+        with _named_errors(name or "the model", "could not be built"):
             module = build()
         return Network(module, device, name, classes)
 
 
 @contextmanager
-def _blamed(name: str, how: str) -> Iterator[None]:
+def _named_errors(name: str, how: str) -> Iterator[None]:
     """Raise a `ModelError` if the network's own code, run in the block, raises anything."""
     try:
         yield

@@ -1,13 +1,9 @@
-"""One client: its samples, what it can do with them, and what a method asks it to do.
+"""A task for one client: train for a round, train a request, or test models.
 
-A `Trainer` is the client's side of a method. It is given a `LocalClient`, which has the training samples
-and makes learners, the k×D models received from the server, and what the client kept of the round before.
-
-Where a client's work is done: one job for one client, with nothing but its own samples.
-
-A `Bench` holds what is fixed over a run; `perform` does one `Job`. Its result depends on the job, the
-samples, the weights and the seed alone, so any process may do it, in any order, as often as it likes. On
-more than one thread sums may differ in their last bits: use `single_thread` where that matters.
+A `TaskRunner` holds what is fixed over a run; `run` does one `Task` with one client's samples. The result
+depends on the task, the samples, the models, the client state and the seed alone. So any process may do a
+task, in any order, as often as needed. On more than one thread sums may differ in their last bits: use
+`single_thread` where that matters.
 """
 
 from __future__ import annotations
@@ -16,8 +12,8 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +21,15 @@ from torch import Tensor, nn
 from fedcap.products import Products, chosen_products, fast_products
 from fedcap.rng import derived_seed, seed_globally
 from fedcap.state import Samples, Tensors
-from fedcap.training.evaluation import Counts, Findings
+from fedcap.training.evaluation import AnswerCounts, evaluate
 from fedcap.training.network import Network, fresh_network
 from fedcap.training.sgd import SGD, Learner, fit
+
+if TYPE_CHECKING:
+    from fedcap.methods.base import Method
+
+ROOT = "root set"
+"""The client's name in the task by which a server trains on its own samples."""
 
 
 @dataclass(frozen=True)
@@ -39,24 +41,26 @@ class LocalData:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a client has after its round."""
+class ClientUpdate:
+    """What a client has after it trained for a round."""
 
     update: Tensor
     """D: what it sends."""
-    kept: Tensors
-    """What it keeps for the next round, with the names and shapes of what it kept before."""
-    extra: Tensor | None = None
-    """A few more numbers to send, if the method asks for any."""
+    state: Tensors
+    """The client state for the next round, with the same names and shapes as before."""
+    feedback: Tensor | None = None
+    """A few values that it sends in addition, if the method asks for any."""
 
 
 class LocalClient:
-    """One client at work: its training samples, and learners to train on them."""
+    """One client during a task: its training samples, and learners to train on them."""
 
     def __init__(
         self, samples: Samples, sgd: SGD, generator: torch.Generator, networks: Iterator[Network]
     ) -> None:
         self.samples = samples
+        self.cache: dict[str, Any] = {}
+        """For results that a method uses in `received_model` and again in `train`."""
         self._sgd = sgd
         self._generator = generator
         self._networks = networks
@@ -77,186 +81,163 @@ class LocalClient:
         fit(learners, self.samples if samples is None else samples, self._sgd, self._generator)
 
 
-class Trainer(Protocol):
-    """The client's side of a method.
-
-    `received` is k×D, the models that the server sent to this client. `kept` is what the client keeps from
-    round to round, by name: "personal" is its personal model, D, and a method may keep more. Each is
-    float32, and names and shapes stay the same over a run.
-    """
-
-    def request(self, client: LocalClient, start: Tensor) -> Tensor:
-        """Return the update by which a newcomer asks for its first model, D."""
-
-    def shared(self, client: LocalClient, received: Tensor, kept: Tensors) -> Tensor | None:
-        """Return the model that a client has on receipt, before it trains; none if nothing is shared."""
-
-    def personal_logits(self, network: Network, kept: Tensors, x: Tensor) -> Tensor:
-        """Return the logits of a client's personal model for inputs x, computed with the network given."""
-
-    def train(self, client: LocalClient, received: Tensor, kept: Tensors) -> Trained:
-        """Train for one round."""
-
-
-ROOT = "root set"
-"""The client's name in the job by which a server trains on its own samples."""
-
-
 @dataclass(frozen=True)
-class Job:
-    """One thing asked of one client."""
+class Task:
+    """A task for one client."""
 
     kind: Literal["train", "request", "evaluate"]
     client: str
-    """Who the client is; its random numbers depend on this."""
+    """The client's name; its random numbers depend on it."""
     round: int
-    rows: tuple[int, ...] = ()
-    """Which rows of a crew's matrix of models the client receives."""
+    models: tuple[int, ...] = ()
+    """The rows of the round's matrix of models that the client receives."""
+    row: int = 0
+    """The client's place in the data that the worker pool was opened with."""
     evaluate: bool = False
-    """Test the model received; with "train", also the personal one after training."""
-    holds_personal: bool = True
-    """With "evaluate": whether the client has a personal model, to be tested too."""
-    measure: bool = False
-    """Where models are tested, also count their answers class by class."""
+    """Test the model received; with "train", also the personal model after training."""
+    has_personal: bool = True
+    """With "evaluate": whether the client has a personal model, which is then tested too."""
+    count_classes: bool = False
+    """Where models are tested, also count the answers class by class."""
 
 
 @dataclass(frozen=True)
-class Performed:
-    """What a job found: correctly classified test samples, and what it cost."""
+class TaskResult:
+    """The result of a task. The tensors may be buffers of the runner: copy them before its next task."""
 
-    shared_correct: int | None = None
+    update: Tensor | None = None
+    """D: what the client sends, after "train" and "request"."""
+    state: Tensors | None = None
+    """The client state after "train"."""
+    received: Tensor | None = None
+    """D: the model that the client had before it trained, if it received one."""
+    feedback: tuple[float, ...] = ()
+    """What the client sends in addition to its update."""
+    is_finite: bool = True
+    """Whether the update and the client state are finite in every value."""
+    received_correct: int | None = None
+    """The number of test samples that the model received answers correctly, if it was tested."""
     personal_correct: int | None = None
-    finite: bool = True
-    """Whether what the client sends and keeps is finite in every weight."""
-    extra: tuple[float, ...] = ()
-    """What the client sends besides its update."""
+    """The same number for the personal model."""
+    received_classes: AnswerCounts | None = None
+    personal_classes: AnswerCounts | None = None
+    """The answers class by class, if the task asks for them."""
     seconds_training: float = 0.0
     seconds_evaluating: float = 0.0
-    shared_counts: Counts | None = None
-    personal_counts: Counts | None = None
-    """What the test samples were taken for, if the job is to measure."""
+
+    def without_tensors(self) -> TaskResult:
+        """Return what goes to another process as it is: all but the tensors."""
+        return replace(self, update=None, state=None, received=None)
 
 
 @dataclass(frozen=True)
-class Work:
-    """What one job made. The tensors may be buffers of the bench: copy them before its next job."""
-
-    performed: Performed
-    update: Tensor | None = None
-    """D: what the client sends, for "train" and "request"."""
-    kept: Tensors | None = None
-    """What the client keeps, for "train"."""
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What is fixed over a run: how to build the network, what clients do with it, and the seed."""
+class TaskRunner:
+    """What is fixed over a run: how to build the network, the method, and the seed."""
 
     build: Callable[[], nn.Module]
-    trainer: Trainer
+    method: Method[Any]
     sgd: SGD
     seed: int
     size: int
-    """Weights of a model, D."""
+    """D: the number of weights of a model."""
     device: str = "cpu"
     model: str = ""
-    """What to call the network when it fails."""
+    """The network's name in error messages."""
     classes: int | None = None
-    """How many logits it must answer with; if not given, as many as at first."""
+    """The number of logits that the network must return; if not given, as many as at first."""
     products: Products = field(default_factory=chosen_products)
-    """Which library multiplies matrices, in all processes of a run."""
+    """The library that multiplies matrices, in all processes of a run."""
     _networks: list[Network] = field(default_factory=list, init=False, repr=False, compare=False)
     """Built when first needed. The first is for testing only, so that tests change no learner's weights."""
 
-    def perform(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Work:
-        """Do one job for a client that has received k×D models and keeps `kept`; neither is changed."""
-        with fast_products(self.products):
-            return self._perform(job, data, received, kept)
+    def run(self, task: Task, data: LocalData, received: Tensor, own: Tensors) -> TaskResult:
+        """Do one task for a client that received k×D models and has the state `own`; neither is changed."""
+        with fast_products(self.products), self._client(task, data) as client:
+            return self._run(task, client, data.test, received, own)
 
-    def _perform(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Work:
+    def _run(
+        self, task: Task, client: LocalClient, test: Samples, received: Tensor, own: Tensors
+    ) -> TaskResult:
         began = time.perf_counter()
-        shared = self._shared(job, data, received, kept) if job.evaluate else Findings()
+        model = None if task.kind == "request" else self.method.received_model(client, received, own)
+        received_correct, received_classes = None, None
+        if task.evaluate and model is not None:
+            network = self._network(0)
+            network.load(model)
+            received_correct, received_classes = self._test(task, test, network.module)
         tested = time.perf_counter()
-        made = self._made(job, data, received, kept)
-        finite = made is None or all(bool(t.isfinite().all()) for t in (made.update, *made.kept.values()))
+        made = self._train(task, client, received, own)
+        is_finite = made is None or all(bool(t.isfinite().all()) for t in (made.update, *made.state.values()))
         trained = time.perf_counter()
-        personal = Findings()
-        if job.evaluate and (job.kind == "train" or (job.kind == "evaluate" and job.holds_personal)):
-            personal = self._personal(job, data, kept if made is None else made.kept)
+        personal_correct, personal_classes = None, None
+        if task.evaluate and (task.kind == "train" or (task.kind == "evaluate" and task.has_personal)):
+            module = self.method.predictor(self._network(0), own if made is None else made.state)
+            personal_correct, personal_classes = self._test(task, test, module)
         ended = time.perf_counter()
-        performed = Performed(
-            shared.correct,
-            personal.correct,
-            finite,
-            () if made is None or made.extra is None else tuple(made.extra.tolist()),
+        return TaskResult(
+            update=None if made is None else made.update,
+            state=made.state if made is not None and task.kind == "train" else None,
+            received=model,
+            feedback=() if made is None or made.feedback is None else tuple(made.feedback.tolist()),
+            is_finite=is_finite,
+            received_correct=received_correct,
+            personal_correct=personal_correct,
+            received_classes=received_classes,
+            personal_classes=personal_classes,
             seconds_training=trained - tested,
             seconds_evaluating=tested - began + ended - trained,
-            shared_counts=shared.counts,
-            personal_counts=personal.counts,
         )
-        if made is None:
-            return Work(performed)
-        return Work(performed, made.update, made.kept if job.kind == "train" else None)
 
-    def root_update(self, samples: Samples, number: int, start: Tensor) -> Tensor:
-        """Return the update, D, that a server trains on its own root set in a round, from a model, D."""
-        job = Job("request", ROOT, number)
-        update = self.perform(job, LocalData(samples, samples), start[None], {}).update
-        assert update is not None
-        return update
-
-    def _made(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Trained | None:
-        """Return what training or a request made, none for "evaluate"; a request leaves `kept` as it is."""
-        if job.kind == "evaluate":
+    def _train(self, task: Task, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate | None:
+        """Return the result of training or of a request, checked; None for "evaluate"."""
+        if task.kind == "evaluate":
             return None
-        with self._client(job, data) as client:
-            if job.kind == "request":
-                made = Trained(self.trainer.request(client, received[0]), kept)
-            else:
-                made = self.trainer.train(client, received, kept)
+        seed_globally(self._seed(task))  # the same random numbers, whether or not a model was tested before
+        if task.kind == "request":
+            learner = client.learner(received[0])
+            client.fit(learner)
+            return ClientUpdate(learner.weights - received[0], own)
+        made = self.method.train(client, received, own)
         sent, expected = tuple(made.update.shape), (self.size,)
         if sent != expected:
             raise ValueError(f"the update should have the shape {expected} (got {sent})")
-        before, after = shapes(kept), shapes(made.kept)
+        before, after = shapes(own), shapes(made.state)
         if before != after:
-            raise ValueError(
-                f"a client that keeps {before} should keep the same after training (got {after})"
-            )
+            raise ValueError(f"the client state should stay {before} after training (got {after})")
         return made
 
+    def _test(self, task: Task, test: Samples, module: nn.Module) -> tuple[int, AnswerCounts | None]:
+        """Test a module that was made from the first network."""
+        module.eval()
+        with torch.no_grad():
+            return evaluate(test, lambda x: self._network(0).answer(x, module), task.count_classes)
+
     @contextmanager
-    def _client(self, job: Job, data: LocalData) -> Iterator[LocalClient]:
-        """Yield a client with a generator of its own; torch's global random state is seeded and restored."""
-        seed = derived_seed(self.seed, job.kind, job.round, job.client)
-        with torch.random.fork_rng():  # for modules that draw from the global state: dropout
+    def _client(self, task: Task, data: LocalData) -> Iterator[LocalClient]:
+        """Yield a client with its own generator; torch's global random state is seeded and restored."""
+        seed = self._seed(task)
+        with torch.random.fork_rng():  # for modules that draw from the global state, such as dropout
             seed_globally(seed)
             generator = torch.Generator().manual_seed(seed)
             networks = (self._network(at) for at in itertools.count(1))
-            yield LocalClient(data.train, self.sgd.in_round(job.round), generator, networks)
+            yield LocalClient(data.train, self.sgd.in_round(task.round), generator, networks)
+
+    def _seed(self, task: Task) -> int:
+        return derived_seed(self.seed, task.kind, task.round, task.client)
 
     def _network(self, index: int) -> Network:
         while len(self._networks) <= index:
             self._networks.append(fresh_network(self.build, 0, self.device, self.model, self.classes))
         return self._networks[index]
 
-    def shared(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Tensor | None:
-        """Return the model, D, that a client has on receipt, before it trains; none if none came."""
-        with self._client(job, data) as client:
-            return self.trainer.shared(client, received, kept)
-
-    def _shared(self, job: Job, data: LocalData, received: Tensor, kept: Tensors) -> Findings:
-        shared = self.shared(job, data, received, kept)
-        if shared is None:
-            return Findings()
-        return Findings.on(data.test, lambda x: self._network(0).logits(shared, x), job.measure)
-
-    def _personal(self, job: Job, data: LocalData, kept: Tensors) -> Findings:
-        def answer(x: Tensor) -> Tensor:
-            return self.trainer.personal_logits(self._network(0), kept, x)
-
-        return Findings.on(data.test, answer, job.measure)
+    def root_update(self, samples: Samples, number: int, start: Tensor) -> Tensor:
+        """Return the update, D, that a server trains on its own root set in a round, from a model, D."""
+        task = Task("request", ROOT, number)
+        update = self.run(task, LocalData(samples, samples), start[None], {}).update
+        assert update is not None
+        return update
 
 
-def shapes(kept: Tensors) -> dict[str, tuple[int, ...]]:
+def shapes(state: Tensors) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor, by name."""
-    return {name: tuple(tensor.shape) for name, tensor in kept.items()}
+    return {name: tuple(tensor.shape) for name, tensor in state.items()}

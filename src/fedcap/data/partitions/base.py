@@ -1,8 +1,7 @@
-"""Samples sorted by class into shuffled piles, and small helpers that several partitions share.
+"""The base class of partitions, and `ClassPools`, from which several partitions take samples class by class.
 
-What every partition is: options, a call that deals samples out to clients, and names for the clients.
-
-If there are too few samples for it, it raises an `InputError` that says how many are missing.
+A partition is a frozen dataclass of options that is called with the labels and returns the sample indices of
+each client. If there are too few samples, it raises an `InputError` with the number of missing samples.
 """
 
 from __future__ import annotations
@@ -19,33 +18,61 @@ from fedcap.errors import InputError, plural
 from fedcap.registry import Registry
 
 
-class Piles:
-    """The samples of each class in random order; a sample that was dealt is no longer in its pile."""
+@dataclass(frozen=True)
+class Partition(ABC):
+    """A way to divide samples among clients."""
+
+    @abstractmethod
+    def __call__(
+        self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
+    ) -> list[Tensor]:
+        """Return each client's sample indices: `samples` per client, or all samples if it is `None`."""
+
+    def bind(self, owners: Tensor | None) -> Partition:
+        """Return the partition for data with these owners; most partitions do not use them.
+
+        `owners` has an entry per sample, or is `None` if the data does not name owners.
+        """
+        return self
+
+    def client_names(self, shares: Sequence[Tensor], owner_names: Sequence[str]) -> tuple[str, ...]:
+        """Return a name for each client, given its samples. By default it is the client's number."""
+        return tuple(str(client) for client in range(len(shares)))
+
+
+registry: Registry[Partition] = Registry("partition", Partition, "fedcap.data.partitions")
+
+
+class ClassPools:
+    """The samples of each class in random order. Samples that are taken leave their pool."""
 
     def __init__(self, labels: Tensor, generator: torch.Generator) -> None:
-        self._piles = [
+        self._pools = [
             shuffled((labels == label).nonzero().flatten(), generator)
             for label in range(int(labels.max()) + 1)
         ]
 
     def __len__(self) -> int:
-        return len(self._piles)
+        return len(self._pools)
 
     def left(self, label: int) -> int:
-        """Return how many samples of a class are left."""
-        return len(self._piles[label])
+        """Return the number of samples of a class that are left."""
+        return len(self._pools[label])
 
-    def deal(self, label: int, count: int) -> Tensor:
-        """Take samples of a class, or all that are left if there are fewer."""
-        pile = self._piles[label]
-        self._piles[label] = pile[count:]
-        return pile[:count]
+    def take(self, label: int, count: int) -> Tensor:
+        """Take `count` samples of a class, or all that are left if there are fewer."""
+        pool = self._pools[label]
+        self._pools[label] = pool[count:]
+        return pool[:count]
 
-    def deal_out(self, wanted: Sequence[Mapping[int, int]]) -> list[Tensor]:
-        """Give each client as many samples of each class as it wants, or say how many are missing."""
+    def take_all(self, wanted: Sequence[Mapping[int, int]]) -> list[Tensor]:
+        """Take the wanted number of samples of each class for each client.
+
+        If there are too few, raise an `InputError` with the number of missing samples.
+        """
         total: Counter[int] = Counter()
-        for wants in wanted:
-            total.update(wants)
+        for counts in wanted:
+            total.update(counts)
         missing = {label: count - self.left(label) for label, count in total.items()}
         worst = max(missing, key=missing.__getitem__)
         if missing[worst] > 0:
@@ -55,7 +82,7 @@ class Piles:
                 f"class {worst} has {plural(missing[worst], 'sample')} too few for this partition{others}:"
                 " use fewer clients or fewer samples per client"
             )
-        return [torch.cat([self.deal(label, count) for label, count in wants.items()]) for wants in wanted]
+        return [torch.cat([self.take(label, count) for label, count in counts.items()]) for counts in wanted]
 
 
 def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
@@ -64,16 +91,16 @@ def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def capped(shares: Sequence[Tensor], samples: int | None, generator: torch.Generator) -> list[Tensor]:
-    """Return the shares, each cut to at most `samples` at random; uncut if `samples` is `None`."""
+    """Return the shares, each reduced to at most `samples` at random; unchanged if `samples` is `None`."""
     if samples is None:
         return list(shares)
     return [shuffled(share, generator)[:samples] for share in shares]
 
 
-def spread(total: int, labels: Sequence[int], generator: torch.Generator) -> dict[int, int]:
-    """Return how many samples of each class make up a total; counts differ by at most one.
+def even_counts(total: int, labels: Sequence[int], generator: torch.Generator) -> dict[int, int]:
+    """Return a number of samples per class with the sum `total`; the numbers differ by at most one.
 
-    If the total does not divide evenly, the classes that get one more are drawn at random.
+    If the total does not divide evenly, the classes with one more sample are drawn at random.
     """
     order = torch.randperm(len(labels), generator=generator).tolist()
     each, rest = divmod(total, len(labels))
@@ -81,7 +108,7 @@ def spread(total: int, labels: Sequence[int], generator: torch.Generator) -> dic
 
 
 def samples_each(labels: Tensor, clients: int, samples: int | None) -> int:
-    """Return how many samples a client gets: `samples`, or an equal part of all; refuse too many or none."""
+    """Return the number of samples per client: `samples`, or an equal part of all samples if it is `None`."""
     each = len(labels) // clients if samples is None else samples
     if each * clients > len(labels) or each == 0:
         need = max(1, each)
@@ -90,28 +117,3 @@ def samples_each(labels: Tensor, clients: int, samples: int | None) -> int:
             f" and there are {len(labels)}: use fewer clients or fewer samples per client"
         )
     return each
-
-
-@dataclass(frozen=True)
-class Partition(ABC):
-    """A way of dealing samples out to clients."""
-
-    @abstractmethod
-    def __call__(
-        self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
-    ) -> list[Tensor]:
-        """Return each client's sample indices: `samples` per client, or as many as there are if `None`."""
-
-    def bind(self, owners: Tensor | None) -> Partition:
-        """Return the partition for data whose owners are these, or `None` if the data does not name any.
-
-        `owners` has an entry per sample. Most partitions do not use it.
-        """
-        return self
-
-    def client_names(self, shares: Sequence[Tensor], owner_names: Sequence[str]) -> tuple[str, ...]:
-        """Return a name for each client, given what each one got: its number, unless the data names it."""
-        return tuple(str(client) for client in range(len(shares)))
-
-
-registry: Registry[Partition] = Registry("partition", Partition, "fedcap.data.partitions")

@@ -1,6 +1,6 @@
-"""The Dirichlet split (Yurochkin et al., 2019): the shares of a class are drawn from Dirichlet(β).
+"""The Dirichlet partition (Yurochkin et al., 2019): shares of each class are drawn from Dirichlet(β).
 
-A small β gives most of a class to few clients; a large one gives everybody about the same.
+A small β gives most samples of a class to few clients; a large β gives each client about the same number.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.data.partitions.base import Partition, Piles, capped, registry
+from fedcap.data.partitions.base import ClassPools, Partition, capped, registry
 from fedcap.errors import InputError, plural
 
 
 @registry.register("dirichlet")
 @dataclass(frozen=True)
 class Dirichlet(Partition):
-    """Every class is spread over the clients by shares drawn from Dirichlet(beta)."""
+    """Every class is divided among the clients by shares drawn from Dirichlet(beta)."""
 
     beta: Annotated[float, Field(gt=0)] = 0.5
     """The smaller, the more the clients differ."""
     smallest: Annotated[int, Field(ge=1)] = 8
-    """Draw again until every client has at least this many samples."""
+    """The smallest number of samples of a client; draws with fewer are repeated."""
     tries: Annotated[int, Field(ge=1)] = 1000
-    """How often to draw before giving up."""
+    """The largest number of draws."""
 
     def __call__(
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
     ) -> list[Tensor]:
-        """Deal each class out by its own draw; no client keeps more than `samples`."""
+        """Divide each class by a draw of its own; reduce each client to at most `samples`."""
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
-        piles = Piles(labels, generator)
-        counts = self._counts([piles.left(label) for label in range(len(piles))], clients, draw)
-        dealt = [
-            torch.cat([piles.deal(label, int(counts[label, k])) for label in range(len(piles))])
+        pools = ClassPools(labels, generator)
+        counts = self._counts([pools.left(label) for label in range(len(pools))], clients, draw)
+        shares = [
+            torch.cat([pools.take(label, int(counts[label, k])) for label in range(len(pools))])
             for k in range(clients)
         ]
-        return capped(dealt, samples, generator)
+        return capped(shares, samples, generator)
 
     def _counts(self, sizes: list[int], clients: int, draw: np.random.Generator) -> np.ndarray:
-        """Return how many samples of each class each client gets, classes × clients."""
+        """Return the number of samples of each class for each client, classes × clients."""
         for _ in range(self.tries):
             shares = draw.dirichlet([self.beta] * clients, size=len(sizes))
             ends = (shares.cumsum(axis=1) * np.array(sizes)[:, None]).round().astype(int)

@@ -1,9 +1,10 @@
-"""The pathological split (McMahan et al., 2017): a client has samples of a few classes only.
+"""The pathological partition (McMahan et al., 2017): a client has samples of a few classes only.
 
-Which ones is drawn at random, or dealt in blocks of clients alike. With N clients, C classes and k classes
-per client, a block is the next ⌈N·k/C⌉ clients, and each block takes the next k classes: 20 clients with 2 of
-10 classes are five blocks of four, clients 0–3 with classes 0 and 1, clients 4–7 with 2 and 3, and so on. If
-the counts do not divide, the last block is smaller, and after the last class comes the first one again.
+The classes are drawn at random, or assigned in blocks of clients with the same classes. With N clients, C
+classes and k classes per client, a block is the next ⌈N·k/C⌉ clients, and each block has the next k classes:
+20 clients with 2 of 10 classes are five blocks of four, clients 0–3 with classes 0 and 1, clients 4–7 with 2
+and 3, and so on. If the counts do not divide, the last block is smaller, and the first class follows the last
+one.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedcap.data.partitions.base import Partition, Piles, registry, spread
+from fedcap.data.partitions.base import ClassPools, Partition, even_counts, registry
 from fedcap.errors import InputError, plural
 
 
 @registry.register("pathological")
 @dataclass(frozen=True)
 class Pathological(Partition):
-    """Every client has samples of a few classes only, equally many of each (two classes by default)."""
+    """Every client has samples of a few classes, with equal numbers of each (two classes by default)."""
 
     classes_per_client: Annotated[int, Field(ge=1)] = 2
-    """How many classes a client has samples of."""
+    """The number of classes of a client."""
     sharing: Literal["blocks", "random"] = "random"
-    """Whether clients come in blocks with the same classes, or each one's classes are drawn at random."""
+    """Whether blocks of clients have the same classes, or each client's classes are drawn at random."""
 
     def __call__(
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
     ) -> list[Tensor]:
-        """Choose each client's classes, then deal; without `samples`, as many as every client can have."""
-        piles = Piles(labels, generator)
-        held = self._assign(len(piles), clients, generator)
+        """Choose each client's classes and take samples; by default the largest number that all can have."""
+        pools = ClassPools(labels, generator)
+        classes = self._assign(len(pools), clients, generator)
         if samples is None:
-            holders = [sum(label in own for own in held) for label in range(len(piles))]
+            holders = [sum(label in own for own in classes) for label in range(len(pools))]
             samples = self.classes_per_client * min(
-                piles.left(label) // count for label, count in enumerate(holders) if count
+                pools.left(label) // count for label, count in enumerate(holders) if count
             )
         if samples < self.classes_per_client:
             raise InputError(
@@ -46,7 +47,7 @@ class Pathological(Partition):
                 f" {plural(samples, 'sample')} each:"
                 f" {self.classes_per_client - samples} too few for one of each class"
             )
-        return piles.deal_out([spread(samples, own, generator) for own in held])
+        return pools.take_all([even_counts(samples, own, generator) for own in classes])
 
     def _assign(self, classes: int, clients: int, generator: torch.Generator) -> list[list[int]]:
         """Return each client's classes."""
@@ -57,21 +58,21 @@ class Pathological(Partition):
         return self._random(classes, clients, generator)
 
     def _blocks(self, classes: int, clients: int) -> list[list[int]]:
-        """Give each block of clients the next classes."""
+        """Assign the next classes to each block of clients."""
         size = -(-clients * self.classes_per_client // classes)
         starts = [client // size * self.classes_per_client for client in range(clients)]
         return [[(start + at) % classes for at in range(self.classes_per_client)] for start in starts]
 
     def _random(self, classes: int, clients: int, generator: torch.Generator) -> list[list[int]]:
-        """Give each client, at random, classes among those that the fewest clients have so far.
+        """Assign to each client, at random, classes among those that the fewest clients have so far.
 
-        So any two classes differ by at most one in how many clients have them.
+        The numbers of clients with any two classes differ by at most one.
         """
-        given = torch.zeros(classes)
-        held = []
+        holders = torch.zeros(classes)
+        assigned = []
         for _ in range(clients):
             chance = torch.rand(classes, generator=generator)
-            own = torch.argsort(given + chance)[: self.classes_per_client]
-            given[own] += 1
-            held.append(sorted(own.tolist()))
-        return held
+            own = torch.argsort(holders + chance)[: self.classes_per_client]
+            holders[own] += 1
+            assigned.append(sorted(own.tolist()))
+        return assigned

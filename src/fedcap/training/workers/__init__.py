@@ -1,41 +1,39 @@
-"""Many clients' jobs: in this process, in worker processes of one thread each, or on a Ray cluster.
+"""Worker pools: many clients' tasks in this process, in local worker processes, or on a Ray cluster.
 
-All crews run the same `Bench.perform` on one thread, so a result has the same bits whichever did it.
+Every pool runs the same `TaskRunner.perform` on one thread, so results have the same bits in all of them.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-from functools import cache
 from typing import Literal
 
-from fedcap.errors import InputError
-from fedcap.training.workers.base import Crew, Outcome, SoloCrew, WorkerError, single_thread
-from fedcap.training.workers.processes import ProcessCrew
+from fedcap.errors import InputError, warn_once
+from fedcap.training.workers.base import InProcessPool, TaskResults, WorkerError, WorkerPool, single_thread
+from fedcap.training.workers.processes import ProcessPool
 
 __all__ = [
-    "Crew",
-    "Outcome",
-    "ProcessCrew",
-    "SoloCrew",
+    "InProcessPool",
+    "ProcessPool",
+    "TaskResults",
     "WorkerError",
+    "WorkerPool",
     "available_cores",
-    "make_crew",
+    "make_pool",
     "single_thread",
 ]
 
 
-def make_crew(
+def make_pool(
     workers: int | None = None,
     device: str = "cpu",
     engine: Literal["local", "ray"] = "local",
     address: str | None = None,
-) -> Crew:
-    """Return a crew of that many workers, by default one per core, and never more than there are cores.
+) -> WorkerPool:
+    """Return a pool with this number of workers: by default one per core, and never more than cores.
 
-    On devices other than the CPU, clients are trained one after the other in this process. With the engine
-    "ray", workers are those of a Ray cluster: the one at `address`, or one of this machine's cores.
+    On devices other than the CPU, tasks run one after the other in this process. With the engine "ray", the
+    workers are actors on a Ray cluster: the one at `address`, or one started here with this machine's cores.
     """
     if engine == "ray":
         if device != "cpu":
@@ -44,9 +42,9 @@ def make_crew(
                 code="bad-value",
                 field="device",
             )
-        from fedcap.training.workers.ray import RayCrew
+        from fedcap.training.workers.ray import RayPool
 
-        return RayCrew(workers, address)
+        return RayPool(workers, address)
     if engine != "local":
         raise InputError(
             f"engine should be 'local' or 'ray' (got {engine!r})", code="unknown-name", field="engine"
@@ -66,20 +64,14 @@ def make_crew(
         )
     if workers > cores:
         have = f"{cores} core{'s' * (cores > 1)}"
-        _tell(f"{workers} workers asked for, {have} here: one worker per core is used")
+        warn_once(f"{workers} workers asked for, {have} here: one worker per core is used")
         workers = cores
-    shared = workers > 1 and device == "cpu" and hasattr(os, "memfd_create")
-    return ProcessCrew(workers) if shared else SoloCrew()
+    use_processes = workers > 1 and device == "cpu" and hasattr(os, "memfd_create")
+    return ProcessPool(workers) if use_processes else InProcessPool()
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-@cache
-def _tell(note: str) -> None:
-    """Log what the user should know, once."""
-    logging.getLogger("fedcap").warning(note)

@@ -1,25 +1,17 @@
-"""What every crew offers: opened with a bench and the clients' samples, it does batches of jobs.
+"""What all worker pools share: the interface, the pool without workers, and how a runner gets to a worker.
 
-What can be carried to a worker process: what pickles, and is made of what the worker can import.
-
-The named tensors that a client keeps, as one row of a matrix.
-
-Many clients' tensors are then one matrix, J×P, which can lie in shared memory: a row is a client, and its
-first P numbers are the tensors one after the other.
-
-A crew of one: does the jobs in this process, one after the other.
-
-What crews have in common whose jobs are done in other processes, here or elsewhere.
+A pool is opened with a runner (what is fixed over a run) and the samples of all clients. It then runs
+batches of tasks. Every task runs on one thread, and its result depends only on its arguments; so neither the
+pool nor the order in which tasks finish changes a bit.
 """
 
 from __future__ import annotations
 
 import io
 import logging
-import math
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -32,40 +24,85 @@ from fedcap.fingerprint import importable
 from fedcap.products import fast_products
 from fedcap.state import Tensors
 from fedcap.training.network import PROCESS_WIDE, ModelError
-from fedcap.training.task import Bench, Job, LocalData, Performed, Work, shapes
+from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
+
+MAX_DEATHS = 2
+"""A task during which more workers than this have died is not tried again."""
+
+StoreState = Callable[[int, Tensors], None]
+"""Takes the place of a task in its batch, and the client's state after it."""
 
 
 class WorkerError(RunError):
-    """A job failed, or its workers keep dying; the cause has the traceback."""
+    """A task failed, or its workers died; the cause or the notes have the traceback."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a batch of J jobs made, in the order of the jobs. The tensors are valid until the next batch."""
+class TaskResults:
+    """The results of a batch of tasks."""
 
     updates: Tensor
-    """J×D; the row of a job that makes no update is zeros."""
-    keeps: list[Tensors]
-    """What each job's client keeps; for a job that does not train, the same tensors as before."""
-    performed: list[Performed]
+    """count×D: the update of task j is in row `rows[j]`, rows without an update are zeros.
+
+    The matrix belongs to the caller, who may write into it. If all tasks are "evaluate", it has no rows.
+    """
+    results: list[TaskResult]
+    """In the order of the tasks."""
 
 
-class Crew(ABC):
-    """Does jobs for the clients of one bench at a time."""
+class WorkerPool(ABC):
+    """Runs tasks for the clients of one runner at a time."""
+
+    _fallback: InProcessPool | None = None
+    """Runs the tasks instead, if the runner cannot be sent to the workers."""
 
     @abstractmethod
-    def open(self, bench: Bench, data: Mapping[str, LocalData]) -> None:
-        """Get ready for these clients, each with its samples; those of an earlier bench are forgotten."""
+    def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
+        """Prepare for this runner and these clients' samples, in place of earlier ones.
 
-    @abstractmethod
-    def run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
-        """Do the jobs.
-
-        `models` is R×D, and a job's `rows` say which of them its client receives. `keeps[j]` is what the
-        client of job j keeps; names and shapes are the same for all jobs of the batch.
+        A task's `row` is the place of its client in `data`.
         """
 
-    def close(self) -> None:  # noqa: B027 - nothing to close unless there are workers
+    def run(
+        self,
+        tasks: Sequence[Task],
+        models: Tensor,
+        states: Sequence[Tensors],
+        rows: Sequence[int] | None = None,
+        count: int | None = None,
+        store: StoreState = lambda place, state: None,
+    ) -> TaskResults:
+        """Run the tasks, each on the next worker that is free; if one fails, stop all workers.
+
+        `models` is R×D; a task's `models` are the rows that its client receives. `states[j]` is the client
+        state before task j. Its update goes to row `rows[j]` (by default j) of a matrix of `count` rows (by
+        default one per task). `store(j, state)` is called once for each task that trains, in the order in
+        which tasks finish; the tensors are valid only during the call.
+        """
+        rows = range(len(tasks)) if rows is None else rows
+        if tasks and all(task.kind == "evaluate" for task in tasks):
+            count = 0
+        elif count is None:
+            count = len(tasks)
+        try:
+            return (self._fallback or self)._run(tasks, models, states, rows, count, store)
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def _run(
+        self,
+        tasks: Sequence[Task],
+        models: Tensor,
+        states: Sequence[Tensors],
+        rows: Sequence[int],
+        count: int,
+        store: StoreState,
+    ) -> TaskResults:
+        """Run the tasks, as `run` says."""
+
+    def close(self) -> None:  # noqa: B027 - a pool without workers has nothing to stop
         """Stop the workers."""
 
     def __enter__(self) -> Self:
@@ -77,7 +114,7 @@ class Crew(ABC):
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Compute on one thread, so that results do not depend on how many cores there are.
+    """Compute on one thread, so that results do not depend on the number of cores.
 
     Matrix products are those of `fast_products`.
     """
@@ -90,25 +127,79 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def explain(error: Exception) -> str:
-    """Return what went wrong, in a line; some errors say it all."""
-    if isinstance(error, InputError | ModelError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+def task_error(task: Task, error: Exception) -> WorkerError:
+    """Return the error, in one line, with which a pool reports that a task has raised another one."""
+    known = isinstance(error, InputError | ModelError | WorkerError)
+    return WorkerError(f"client {task.client}: {error if known else f'{type(error).__name__}: {error}'}")
 
 
-ADVICE = "to use several workers, put it into a module of its own"
+class InProcessPool(WorkerPool):
+    """Runs the tasks in this process, one after the other."""
+
+    def __init__(self) -> None:
+        self._runner: TaskRunner | None = None
+        self._data: Sequence[LocalData] = ()
+
+    def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
+        """Take a runner and its clients' samples."""
+        self._runner, self._data = runner, data
+
+    def _run(
+        self,
+        tasks: Sequence[Task],
+        models: Tensor,
+        states: Sequence[Tensors],
+        rows: Sequence[int],
+        count: int,
+        store: StoreState,
+    ) -> TaskResults:
+        if self._runner is None:
+            raise WorkerError("the worker pool has no runner: open it first")
+        updates = models.new_zeros(count, self._runner.size)
+        results = []
+        with PROCESS_WIDE, single_thread():
+            for place, task in enumerate(tasks):
+                try:
+                    received = models[list(task.models)]
+                    result = self._runner.run(task, self._data[task.row], received, states[place])
+                except Exception as error:
+                    raise task_error(task, error) from error
+                if result.update is not None:
+                    updates[rows[place]] = result.update
+                if result.state is not None:
+                    # A copy, since it may share memory with the state before, which `store` may overwrite.
+                    store(place, {name: tensor.clone() for name, tensor in result.state.items()})
+                results.append(result.without_tensors())
+        return TaskResults(updates, results)
+
+
+class RemotePool(WorkerPool):
+    """Sends the runner to workers in other processes; if that is impossible, it is used in this process."""
+
+    def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
+        """Prepare the workers: at most one per client."""
+        self._fallback = None
+        pickled = _pickled_runner(runner)
+        if pickled is None:
+            self._fallback = InProcessPool()
+            self._fallback.open(runner, data)
+        else:
+            self._open(pickled, runner.size, data)
+
+    @abstractmethod
+    def _open(self, runner: bytes, size: int, data: Sequence[LocalData]) -> None:
+        """Send a pickled runner, whose models have `size` weights, and the samples."""
 
 
 class NotPortableError(Exception):
-    """Something cannot go to another process; the message says what and why."""
+    """Something cannot be sent to another process; the message says what and why."""
 
 
-class _Carrier(pickle.Pickler):
+class _CheckingPickler(pickle.Pickler):
     """A pickler that refuses classes and functions of modules that a worker could not import."""
 
     def persistent_id(self, thing: Any) -> None:
-        """Look at each thing before it is pickled."""
+        """Check each object before it is pickled."""
         module = getattr(thing, "__module__", None) if callable(thing) else None
         if isinstance(module, str) and hasattr(thing, "__qualname__") and not importable(module):
             raise NotPortableError(
@@ -117,148 +208,28 @@ class _Carrier(pickle.Pickler):
 
 
 def carried(thing: Any) -> bytes:
-    """Return a thing as bytes for a worker process; raise `NotPortableError` if it could not read them."""
-    there = io.BytesIO()
+    """Return an object pickled for a worker process; raise `NotPortableError` if none could load it."""
+    buffer = io.BytesIO()
     try:
-        _Carrier(there).dump(thing)
+        _CheckingPickler(buffer).dump(thing)
     except NotPortableError:
         raise
-    except Exception as error:  # what pickling raises depends on what is pickled
-        said = " ".join(str(error).split())
+    except Exception as error:  # the type of the error depends on what is pickled
+        reason = " ".join(str(error).split())
         raise NotPortableError(
-            f"the method or the model cannot be sent to worker processes ({said})"
+            f"the method or the model cannot be sent to worker processes ({reason})"
         ) from error
-    return there.getvalue()
+    return buffer.getvalue()
 
 
-def portable(bench: Bench) -> bytes | None:
-    """Return a bench as bytes for worker processes; if it cannot go there, log why and return none."""
+def _pickled_runner(runner: TaskRunner) -> bytes | None:
+    """Return a runner pickled for worker processes; if that is impossible, log why and return None."""
     try:
-        return carried(replace(bench))  # a copy, which has no networks yet
+        return carried(replace(runner))  # a copy, which has no networks yet
     except NotPortableError as reason:
         logging.getLogger("fedcap").warning(
-            "%s: training in this process instead, one client at a time; %s", reason, ADVICE
+            "%s: training in this process instead, one client at a time;"
+            " to use several workers, put it into a module of its own",
+            reason,
         )
         return None
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Which tensors lie in a row, in order: their names and shapes."""
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, keeps: Sequence[Tensors]) -> Packing:
-        """Return the packing for clients that all keep tensors of the same names and shapes."""
-        expected = shapes(keeps[0]) if keeps else {}
-        for kept in keeps:
-            if shapes(kept) != expected:
-                raise ValueError(f"clients should all keep {expected} (got {shapes(kept)})")
-        return cls(tuple(expected), tuple(expected.values()))
-
-    @property
-    def size(self) -> int:
-        """How many numbers a row holds, P."""
-        return sum(math.prod(shape) for shape in self.shapes)
-
-    def unpack(self, row: Tensor) -> dict[str, Tensor]:
-        """Return the tensors of a row, as views of it."""
-        tensors, start = {}, 0
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            stop = start + math.prod(shape)
-            tensors[name] = row[start:stop].view(shape)
-            start = stop
-        return tensors
-
-    def pack(self, kept: Tensors, row: Tensor) -> None:
-        """Copy the tensors into a row."""
-        for name, place in self.unpack(row).items():
-            place.copy_(kept[name])
-
-    def store(self, work: Work, update: Tensor, kept: Tensor) -> None:
-        """Copy what a job made into its two rows; if it made no update, that row is set to zeros."""
-        if work.update is None:
-            update.zero_()
-        else:
-            update.copy_(work.update)
-        if work.kept is not None:
-            self.pack(work.kept, kept)
-
-    def keeps(self, jobs: Sequence[Job], before: Sequence[Tensors], rows: Tensor) -> list[Tensors]:
-        """Return what each job's client keeps: its row if it has trained, what it kept before otherwise."""
-        return [
-            self.unpack(row) if job.kind == "train" else kept
-            for job, kept, row in zip(jobs, before, rows, strict=True)
-        ]
-
-
-class SoloCrew(Crew):
-    """Does the jobs in this process, in order."""
-
-    _bench: Bench | None = None
-    _data: Mapping[str, LocalData]
-
-    def open(self, bench: Bench, data: Mapping[str, LocalData]) -> None:
-        """Take a bench and its clients."""
-        self._bench, self._data = bench, data
-
-    def run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
-        """Do the jobs in order."""
-        if self._bench is None:
-            raise WorkerError("the crew has no bench: open it first")
-        packing = Packing.of(keeps)
-        updates = models.new_empty(len(jobs), self._bench.size)
-        kept_rows = models.new_empty(len(jobs), packing.size)
-        performed = []
-        with PROCESS_WIDE, single_thread():
-            for job, kept, update, kept_row in zip(jobs, keeps, updates, kept_rows, strict=True):
-                try:
-                    received = models[list(job.rows)]
-                    work = self._bench.perform(job, self._data[job.client], received, kept)
-                except Exception as error:
-                    raise WorkerError(f"client {job.client}: {explain(error)}") from error
-                packing.store(work, update, kept_row)
-                performed.append(work.performed)
-        return Outcome(updates, packing.keeps(jobs, keeps, kept_rows), performed)
-
-
-DEATHS_FORGIVEN = 2
-"""A job that has killed more workers than this is given up."""
-
-
-class RemoteCrew(Crew):
-    """Sends the bench to its workers; with one that cannot go there, does the jobs in this process."""
-
-    def __init__(self) -> None:
-        self._alone: SoloCrew | None = None
-        """Does the jobs of a bench that cannot go to the workers."""
-
-    def open(self, bench: Bench, data: Mapping[str, LocalData]) -> None:
-        """Get the workers ready for these clients, never more workers than clients."""
-        self._alone = None
-        carried = portable(bench)
-        if carried is None:
-            self._alone = SoloCrew()
-            self._alone.open(bench, data)
-        else:
-            self._send(carried, bench.size, data)
-
-    def run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
-        """Do the jobs, each on the next worker that is free; if one fails, stop all workers."""
-        if self._alone is not None:
-            return self._alone.run(jobs, models, keeps)
-        try:
-            return self._run(jobs, models, keeps)
-        except BaseException:
-            self.close()
-            raise
-
-    @abstractmethod
-    def _send(self, bench: bytes, size: int, data: Mapping[str, LocalData]) -> None:
-        """Send the workers a bench, whose models have so many weights, and the clients' samples."""
-
-    @abstractmethod
-    def _run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
-        """Do the jobs on the workers."""

@@ -1,15 +1,10 @@
-"""Processes of ours: a Python process that runs one of our modules, with a pipe to it.
+"""A pool of worker processes, each with one thread.
 
-Noticing workers that somebody has stopped (SIGSTOP, a debugger's "kill -STOP", a batch system).
-
-A stopped process is told from a slow one by its state, as the kernel shows it: a worker that computes, waits
-for a disk or for a core is never taken for a stopped one, however long that lasts.
-
-A crew of worker processes, each with one thread.
-
-The workers are started once and serve run after run. Samples and weights go through shared memory, and only
-descriptions of jobs through the pipes. A worker that dies, or is stopped for long, is replaced, and its job
-is done again.
+The processes are started once and serve one runner after the other. Samples, models, client states and
+updates go through shared memory; only descriptions of tasks go through the pipes. A worker that dies, or
+that is stopped for long (SIGSTOP, a debugger, a batch system), is replaced, and its task is run again. A
+stopped process is recognised by its state in the kernel: a worker that computes, or waits for a disk or for
+a core, is never taken for a stopped one.
 """
 
 from __future__ import annotations
@@ -21,8 +16,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -32,9 +27,9 @@ import torch
 from torch import Tensor
 
 from fedcap.state import Tensors
-from fedcap.training.task import Bench, Job, LocalData, Performed
-from fedcap.training.workers.base import DEATHS_FORGIVEN, Outcome, Packing, RemoteCrew, WorkerError
-from fedcap.training.workers.shared_memory import Buffers, Failure, Matrices, Memory, Opening, Order
+from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
+from fedcap.training.workers.base import MAX_DEATHS, RemotePool, StoreState, TaskResults, WorkerError
+from fedcap.training.workers.shared_memory import Memory, Opening, SharedData, Workspace
 
 
 class Child:
@@ -82,34 +77,34 @@ def _interrupts_held_back() -> Iterator[None]:
 
 PATIENCE = 30.0
 """Seconds for which a worker may be stopped before it is replaced."""
-LOOKS = 10
-"""How often it must be seen stopped in that time. Looks that are missed since this process is stopped too, as
-after Ctrl-Z, do not count."""
+CHECKS = 10
+"""How many times in a row it must be found stopped. Checks that are missed because this process is stopped
+too, as after Ctrl-Z, do not count."""
 
 
-class Watch:
-    """Looks at processes every so often, and remembers how many looks in a row each has been stopped for."""
+class StopDetector:
+    """Checks processes at intervals, and counts how many times in a row each was found stopped."""
 
     def __init__(self) -> None:
         self.patience = PATIENCE
-        self._every = PATIENCE / LOOKS
-        self._next = time.monotonic() + self._every
-        self._seen: dict[int, int] = {}
+        self._interval = PATIENCE / CHECKS
+        self._next = time.monotonic() + self._interval
+        self._found: dict[int, int] = {}
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next check."""
         return max(0.0, self._next - time.monotonic())
 
     def stopped(self, processes: Iterable[int]) -> set[int]:
         """Return which of the processes, given by their ids, have been stopped for too long."""
         if time.monotonic() < self._next:
             return set()
-        self._next = time.monotonic() + self._every
-        self._seen = {
-            process: self._seen.get(process, 0) + 1 for process in processes if _is_stopped(process)
+        self._next = time.monotonic() + self._interval
+        self._found = {
+            process: self._found.get(process, 0) + 1 for process in processes if _is_stopped(process)
         }
-        return {process for process, looks in self._seen.items() if looks > LOOKS}
+        return {process for process, times in self._found.items() if times > CHECKS}
 
 
 def _is_stopped(process: int) -> bool:
@@ -121,125 +116,106 @@ def _is_stopped(process: int) -> bool:
     return state == "T"
 
 
-class Worker(Child):
-    """A process that does jobs, one after the other."""
+class WorkerProcess(Child):
+    """A process that runs tasks, one after the other."""
 
     def __init__(self) -> None:
         super().__init__("fedcap.training.workers.worker")
-        self.order: Order | None = None
-        """The job that it is doing."""
+        self.workspace = Workspace()
+        self.task: int | None = None
+        """The place in its batch of the task that it runs."""
 
 
-class ProcessCrew(RemoteCrew):
-    """Does the jobs in worker processes, each with one thread."""
+class ProcessPool(RemotePool):
+    """Runs the tasks in worker processes."""
 
     def __init__(self, workers: int) -> None:
-        super().__init__()
         self._count = workers
-        self._workers: list[Worker] = []
-        self._sample_memory = Memory()
-        self._batch_memory = Memory()
+        self._workers: list[WorkerProcess] = []
+        self._samples = Memory()
         self._opening: Opening | None = None
-        self._buffers: Buffers | None = None
-        self._matrices: Matrices | None = None
         self._size = 0
 
-    def open(self, bench: Bench, data: Mapping[str, LocalData]) -> None:
-        """Free the memory of an earlier bench, and get ready for this one."""
-        self._release()
-        super().open(bench, data)
+    def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
+        """Free the samples of an earlier runner, and prepare for this one."""
+        self._samples.close()
+        super().open(runner, data)
 
-    def _send(self, bench: bytes, size: int, data: Mapping[str, LocalData]) -> None:
-        """Send the bench to every worker; all samples are copied into shared memory, once."""
-        self._sample_memory, self._size = Memory(), size
+    def _open(self, runner: bytes, size: int, data: Sequence[LocalData]) -> None:
+        self._samples, self._size = Memory(), size
         while len(self._workers) < min(self._count, len(data)):
-            self._workers.append(Worker())
-        self._opening = Opening.of(bench, data, self._sample_memory, sys.path)
+            self._workers.append(WorkerProcess())
+        self._opening = Opening(runner, SharedData.copy(data, self._samples), sys.path)
         for worker in self._workers:
+            worker.workspace = Workspace()
             worker.send(self._opening)
 
-    def _run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
+    def _run(
+        self,
+        tasks: Sequence[Task],
+        models: Tensor,
+        states: Sequence[Tensors],
+        rows: Sequence[int],
+        count: int,
+        store: StoreState,
+    ) -> TaskResults:
         if not self._workers:
-            raise WorkerError("the crew has no workers: open it first")
-        packing = Packing.of(keeps)
-        matrices = self._reserve(len(models), len(jobs), packing.size)
-        matrices.models[: len(models)] = models
-        count = len(jobs)
-        for kept, row in zip(keeps, matrices.before[:count], strict=True):
-            packing.pack(kept, row)
-        performed = self._perform([Order(row, job, packing) for row, job in enumerate(jobs)])
-        after = packing.keeps(jobs, keeps, matrices.after[:count])
-        return Outcome(matrices.updates[:count], after, performed)
+            raise WorkerError("the worker pool has no workers: open it first")
+        waiting, results = deque(range(len(tasks))), dict[int, TaskResult]()
+        deaths, detector = Counter[int](), StopDetector()
+        with Memory() as memory:  # its end leaves the matrix to the caller alone
+            shared, updates = memory.zeros((count, self._size), torch.float32)
 
-    def _reserve(self, models: int, jobs: int, width: int) -> Matrices:
-        """Return shared matrices with room for a batch; workers are sent the handles of new ones."""
-        old = self._matrices
-        there = (1, 0, 0) if old is None else (len(old.models), *old.after.shape)
-        models, jobs, width = (max(pair) for pair in zip((models, jobs, width), there, strict=True))
-        if old is not None and (models, jobs, width) == there:
-            return old
-        self._batch_memory.close()
-        self._batch_memory = Memory()
-        shapes = (models, self._size), (jobs, width), (jobs, self._size), (jobs, width)
-        handles, tensors = zip(*(self._batch_memory.empty(s, torch.float32) for s in shapes), strict=True)
-        self._buffers, self._matrices = Buffers(*handles), Matrices(*tensors)
-        for worker in self._workers:
-            worker.send(self._buffers)
-        return self._matrices
+            def assign(worker: WorkerProcess) -> None:
+                if waiting:
+                    place = worker.task = waiting.popleft()
+                    task, state = tasks[place], states[place]
+                    worker.send(worker.workspace.assign(task, models, state, shared, rows[place]))
 
-    def _perform(self, orders: Sequence[Order]) -> list[Performed]:
-        """Give each worker an order, and the next one whenever it has answered, until all are done."""
-        waiting, answers = deque(orders), dict[int, Performed]()
-        deaths, watch = [0] * len(orders), Watch()
-        for worker in self._workers:
-            self._give(worker, waiting)
-        while busy := {worker.pipe: worker for worker in self._workers if worker.order}:
-            self._end_stopped(watch, busy.values())
-            for pipe in wait(list(busy), watch.pause):
-                worker = busy[pipe]  # type: ignore[index]
-                order, worker.order = worker.order, None
-                assert order is not None
-                try:
-                    answers[order.row] = _answer(worker, order)
-                except (EOFError, ConnectionError):
-                    deaths[order.row] += 1
-                    worker = self._replace(worker, order, deaths[order.row])
-                    waiting.appendleft(order)
-                self._give(worker, waiting)
-        return [answers[order.row] for order in orders]
+            for worker in self._workers:
+                assign(worker)
+            while busy := {worker.pipe: worker for worker in self._workers if worker.task is not None}:
+                self._end_stopped(detector, busy.values())
+                for pipe in wait(list(busy), detector.pause):
+                    worker = busy[pipe]  # type: ignore[index]
+                    place, worker.task = worker.task, None
+                    assert place is not None
+                    try:
+                        results[place] = _answer(worker)
+                    except (EOFError, ConnectionError):
+                        deaths[place] += 1
+                        worker = self._replace(worker, tasks[place], deaths[place])
+                        waiting.appendleft(place)
+                    else:
+                        if tasks[place].kind == "train":
+                            store(place, worker.workspace.state())
+                    assign(worker)
+        return TaskResults(updates, [results[place] for place in range(len(tasks))])
 
-    def _end_stopped(self, watch: Watch, workers: Iterable[Worker]) -> None:
-        """End workers that have been stopped for long; they are then replaced as any that died."""
-        stopped = watch.stopped(worker.process.pid for worker in workers)
-        for process in stopped:
-            logging.getLogger("fedcap").warning(
-                "worker process %d was stopped for %g s: replaced, its job is done again",
-                process,
-                watch.patience,
-            )
+    def _end_stopped(self, detector: StopDetector, workers: Iterable[WorkerProcess]) -> None:
+        """End workers that have been stopped for long; they are then replaced like those that died."""
+        stopped = detector.stopped(worker.process.pid for worker in workers)
         for worker in workers:
             if worker.process.pid in stopped:
+                logging.getLogger("fedcap").warning(
+                    "worker process %d was stopped for %g s: it is replaced, and its task is run again",
+                    worker.process.pid,
+                    detector.patience,
+                )
                 worker.process.kill()
 
-    def _give(self, worker: Worker, waiting: deque[Order]) -> None:
-        if waiting:
-            worker.order = waiting.popleft()
-            worker.send(worker.order)
-
-    def _replace(self, dead: Worker, order: Order, deaths: int) -> Worker:
-        """Return a new worker in place of one that died during an order; raise if too many died of it."""
+    def _replace(self, dead: WorkerProcess, task: Task, deaths: int) -> WorkerProcess:
+        """Return a new worker in place of one that died during a task; raise if the task killed too many."""
         code = dead.stop()
-        if deaths > DEATHS_FORGIVEN:
+        if deaths > MAX_DEATHS:
             raise WorkerError(
-                f"client {order.job.client}: {deaths} workers died, the last with exit code {code};"
+                f"client {task.client}: {deaths} workers died, the last with exit code {code};"
                 " one worker trains without processes",
                 code="worker-died",
             ) from None
-        worker = Worker()
+        worker = WorkerProcess()
         self._workers[self._workers.index(dead)] = worker
-        for message in (self._opening, self._buffers):
-            if message is not None:
-                worker.send(message)
+        worker.send(self._opening)
         return worker
 
     def close(self) -> None:
@@ -247,17 +223,12 @@ class ProcessCrew(RemoteCrew):
         for worker in self._workers:
             worker.stop()
         self._workers = []
-        self._release()
-
-    def _release(self) -> None:
-        self._buffers = self._matrices = None
-        self._sample_memory.close()
-        self._batch_memory.close()
+        self._samples.close()
 
 
-def _answer(worker: Worker, order: Order) -> Performed:
-    """Return what a worker found; raise `WorkerError` if its job failed."""
-    answer: Performed | Failure = worker.pipe.recv()
-    if isinstance(answer, Failure):
-        raise WorkerError(f"client {order.job.client}: {answer.reason}") from RuntimeError(answer.where)
+def _answer(worker: WorkerProcess) -> TaskResult:
+    """Return the result of a worker's task; raise `WorkerError` if the task failed."""
+    answer: TaskResult | WorkerError = worker.pipe.recv()
+    if isinstance(answer, WorkerError):
+        raise answer
     return answer

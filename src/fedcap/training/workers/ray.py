@@ -1,12 +1,9 @@
-"""A Ray cluster, joined or started on this machine; Ray is imported only when it is asked for.
+"""A pool of Ray actors, each with one core and one thread, on the nodes of a cluster.
 
-Every node needs fedcap, and the modules and data that a run names, in the same versions.
-
-A crew of Ray actors, each with one core and one thread, on the nodes of a cluster.
-
-A client's samples, and each model of a batch, are put into Ray's object store once, and travel to a node when
-a job there needs them. An actor whose node dies is replaced, and its job is done again: a job depends on
-nothing that an actor remembers.
+The cluster is joined, or started on this machine; Ray is imported only when it is used. Every node needs
+fedcap, and the modules and data that a run names, in the same versions. A client's samples, and each model of
+a batch, are put into Ray's object store once, and travel to a node when a task there needs them. An actor
+whose node dies is replaced, and its task is run again.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ import traceback
 import warnings
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -28,16 +24,29 @@ import torch
 from torch import Tensor
 
 from fedcap.errors import InputError
-from fedcap.state import Samples, Tensors
-from fedcap.training.task import Bench, Job, LocalData, Performed
-from fedcap.training.workers.base import DEATHS_FORGIVEN, Outcome, Packing, RemoteCrew, WorkerError, explain
-from fedcap.training.workers.shared_memory import Failure, channels_first, channels_last
+from fedcap.state import Tensors
+from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
+from fedcap.training.workers.base import (
+    MAX_DEATHS,
+    RemotePool,
+    StoreState,
+    TaskResults,
+    WorkerError,
+    task_error,
+)
+from fedcap.training.workers.shared_memory import from_tensors, to_tensors
 
+LOG = logging.getLogger("fedcap")
 QUIET = ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")
-"""What Ray does not do unless the user says so: tell its makers of its use, and warn of its own future."""
-
-KNOCK = 5.0
+"""Switched off unless the user has set them: usage statistics, and a warning about a later version of Ray."""
+CONNECT_TIMEOUT = 5.0
 """Seconds in which the head of a cluster must answer."""
+WAIT = 30.0
+"""Seconds without an answer after which the log says what is waited for."""
+
+Array = np.ndarray[Any, Any]
+Answer = tuple[TaskResult, Array | None, Mapping[str, Array] | None] | WorkerError
+"""The result of a task, its update, and the client's new state if the task trains."""
 
 
 def ray_module() -> Any:
@@ -52,11 +61,11 @@ def ray_module() -> Any:
 
 
 class RayCluster:
-    """A connection to a Ray cluster, for as long as it is open.
+    """A connection to a Ray cluster.
 
-    `address` is that of the cluster's head, `HOST:PORT`, or "auto" for the one of this machine. Without one,
-    a cluster of this machine's cores is started, and ended with the connection. A connection that the
-    program has made already is used, and left as it is.
+    `address` is that of the cluster's head, `HOST:PORT`, or "auto" for the cluster of this machine. Without
+    an address, a cluster with this machine's cores is started, and ended when the connection is closed. If
+    the program is connected to a cluster already, that connection is used, and stays open.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -68,7 +77,7 @@ class RayCluster:
             os.environ.setdefault(name, "0")
         own = {"include_dashboard": False} if address is None else {}
         try:
-            _knock(address)
+            _check_address(address)
             self.ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **own)
         except (OSError, RuntimeError, ValueError) as error:
             said = " ".join(str(error).split()).rstrip(".")
@@ -80,7 +89,7 @@ class RayCluster:
             ) from None
 
     def cores(self) -> int:
-        """Return how many cores the cluster's nodes have together."""
+        """Return the number of cores of all nodes."""
         return int(self.ray.cluster_resources().get("CPU", 0))
 
     def close(self) -> None:
@@ -95,193 +104,165 @@ class RayCluster:
         self.close()
 
 
-def _knock(address: str | None) -> None:
-    """Raise an error if nobody answers at `HOST:PORT`: Ray itself would try for many minutes."""
+def _check_address(address: str | None) -> None:
+    """Raise an error if no host answers at `HOST:PORT`: Ray itself would try for many minutes."""
     host, _, port = (address or "").rpartition(":")
     if address in (None, "auto", "local") or "://" in host:
         return
     if not host or not port.isdecimal():
         raise ValueError("an address is HOST:PORT, or auto")
-    socket.create_connection((host, int(port)), timeout=KNOCK).close()
+    socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
 
 
-LOG = logging.getLogger("fedcap")
-PATIENCE = 30.0
-"""Seconds without an answer after which it is said what is waited for."""
-
-Array = np.ndarray[Any, Any]
-Answer = tuple[Any, Array | None, Array | None]
-"""What a job found (`Performed`, or a `Failure`), its update, and what its client keeps."""
-
-
-class Desk:
-    """What an actor has: a bench, and the samples of clients that it has worked for."""
+class RayActor:
+    """The runner on a node. Samples and models come with each task, from the object store of the node."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
 
-    def open(self, bench: bytes, samples: Mapping[str, Any], path: Sequence[str]) -> Answer:
-        """Take a bench, references to each client's samples, and where to look for modules, too."""
+    def open(self, runner: bytes, path: Sequence[str]) -> WorkerError | None:
+        """Load a runner, whose modules may also be on the given path."""
         sys.path += [entry for entry in path if entry not in sys.path]
-        self._samples, self._data = samples, dict[str, LocalData]()
         try:
-            self._bench: Bench = pickle.loads(bench)
+            self._runner: TaskRunner = pickle.loads(runner)
         except Exception as error:
             hint = "the modules that the run names must be there on every node of the cluster"
-            return Failure(f"a node cannot load the experiment ({error}): {hint}"), None, None
-        return Performed(), None, None
+            return WorkerError(f"a node cannot load the experiment ({error}): {hint}")
+        return None
 
-    def perform(self, job: Job, packing: Packing, kept: Array, *models: Array) -> Answer:
-        """Do one job; return what it found, and the update and what the client keeps if it made them."""
+    def run(self, task: Task, own: Mapping[str, Array], samples: Sequence[Array], *models: Array) -> Answer:
+        """Run a task."""
         try:
-            rows = [torch.from_numpy(row) for row in models]
-            received = torch.stack(rows) if rows else torch.empty(0, self._bench.size)
-            before = packing.unpack(torch.tensor(kept))
-            work = self._bench.perform(job, self._local(job.client), received, before)
-            update, after = torch.empty(self._bench.size), torch.empty(packing.size)
-            packing.store(work, update, after)
+            received = torch.from_numpy(np.stack(models)) if models else torch.empty(0, self._runner.size)
+            before = {name: torch.tensor(array) for name, array in own.items()}
+            data = from_tensors([torch.from_numpy(part) for part in samples])
+            result = self._runner.run(task, data, received, before)
+            update = None if result.update is None else result.update.detach().numpy()
+            state = result.state
+            after = None if state is None else {name: part.detach().numpy() for name, part in state.items()}
         except Exception as error:
-            return Failure(explain(error), traceback.format_exc()), None, None
-        made = None if work.update is None else update.numpy()
-        return work.performed, made, None if work.kept is None else after.numpy()
-
-    def _local(self, client: str) -> LocalData:
-        """Return a client's samples, which are fetched once and lie in the node's object store."""
-        if client not in self._data:
-            import ray
-
-            train_x, train_y, test_x, test_y = map(torch.from_numpy, ray.get(self._samples[client]))
-            train, test = Samples(channels_first(train_x), train_y), Samples(channels_first(test_x), test_y)
-            self._data[client] = LocalData(train, test)
-        return self._data[client]
+            failure = task_error(task, error)
+            failure.add_note(traceback.format_exc())
+            return failure
+        return result.without_tensors(), update, after
 
 
-@dataclass(eq=False)
-class Hand:
-    """An actor, and the answer that is awaited of it."""
-
-    actor: Any
-    awaited: Any = None
-    """Ray's reference to the answer; none if it is free."""
-    row: int | None = None
-    """The row of the job it does; none while it takes its bench."""
-
-
-class RayCrew(RemoteCrew):
-    """Does the jobs on Ray actors of one core each: as many as asked for, or as the cluster has cores."""
+class RayPool(RemotePool):
+    """Runs the tasks on Ray actors: as many as asked for, or as the cluster has cores."""
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
-        super().__init__()
         self._cluster = RayCluster(address)
         self._ray = self._cluster.ray
         self._count = workers
-        self._hands: list[Hand] = []
-        self._opening: tuple[Any, ...] | None = None
+        self._actors: list[Any] = []
+        self._pending: dict[Any, tuple[Any, int | None]] = {}
+        """By Ray's reference to an answer: the actor, and the place of its task (None while it loads)."""
+        self._runner: Any = None
+        self._samples: list[Any] = []
         self._size = 0
 
-    def _send(self, bench: bytes, size: int, data: Mapping[str, LocalData]) -> None:
-        """Put bench and samples into the object store, and tell every actor."""
-        samples = {client: self._ray.put(_arrays(local)) for client, local in data.items()}
-        self._opening, self._size = (self._ray.put(bench), samples, sys.path), size
+    def _open(self, runner: bytes, size: int, data: Sequence[LocalData]) -> None:
+        """Put runner and samples into the object store, and let every actor load the runner."""
+        self._samples = [self._ray.put([part.numpy() for part in to_tensors(local)]) for local in data]
+        self._runner, self._size = self._ray.put(runner), size
+        self._pending.clear()
         wanted = min(self._count or max(1, self._cluster.cores()), len(data))
-        self._stop(self._hands[wanted:])
-        self._hands = [self._told(hand) for hand in self._hands[:wanted]]
-        while len(self._hands) < wanted:
-            self._hands.append(self._new())
+        while len(self._actors) > wanted:
+            self._ray.kill(self._actors.pop())
+        for actor in self._actors:
+            self._load(actor)
+        while len(self._actors) < wanted:
+            self._actors.append(self._new_actor())
 
-    def _new(self) -> Hand:
-        """Start an actor on whichever node has a free core."""
-        return self._told(Hand(self._ray.remote(num_cpus=1)(Desk).remote()))
+    def _new_actor(self) -> Any:
+        """Start an actor on a node that has a free core."""
+        actor = self._ray.remote(num_cpus=1)(RayActor).remote()
+        self._load(actor)
+        return actor
 
-    def _told(self, hand: Hand) -> Hand:
-        """Give an actor the bench; it is free for jobs once it has answered."""
-        assert self._opening is not None
-        hand.awaited, hand.row = hand.actor.open.remote(*self._opening), None
-        return hand
+    def _load(self, actor: Any) -> None:
+        """Let an actor load the runner; it is free for tasks once it has answered."""
+        self._pending[actor.open.remote(self._runner, sys.path)] = actor, None
 
-    def _run(self, jobs: Sequence[Job], models: Tensor, keeps: Sequence[Tensors]) -> Outcome:
-        if not self._hands:
-            raise WorkerError("the crew has no workers: open it first")
-        packing = Packing.of(keeps)
-        rows = [self._ray.put(row) for row in models.numpy()]
-        orders = []
-        for job, kept in zip(jobs, keeps, strict=True):
-            packed = torch.empty(packing.size)
-            packing.pack(kept, packed)
-            orders.append((job, packing, packed.numpy(), *(rows[place] for place in job.rows)))
-        updates, after = torch.zeros(len(jobs), self._size), torch.zeros(len(jobs), packing.size)
-        performed = []
-        for row, (found, update, kept_row) in enumerate(self._perform(orders)):
-            performed.append(found)
-            if update is not None:
-                updates[row] = torch.from_numpy(update.copy())
-            if kept_row is not None:
-                after[row] = torch.from_numpy(kept_row.copy())
-        return Outcome(updates, packing.keeps(jobs, keeps, after), performed)
+    def _run(
+        self,
+        tasks: Sequence[Task],
+        models: Tensor,
+        states: Sequence[Tensors],
+        rows: Sequence[int],
+        count: int,
+        store: StoreState,
+    ) -> TaskResults:
+        if not self._actors:
+            raise WorkerError("the worker pool has no workers: open it first")
+        stored = [self._ray.put(model) for model in models.numpy()]
+        updates = torch.zeros(count, self._size)
+        waiting, results = deque(range(len(tasks))), dict[int, TaskResult]()
+        deaths = Counter[int | None]()
+        while len(results) < len(tasks):
+            for actor in self._free():
+                if waiting:
+                    place = waiting.popleft()
+                    task = tasks[place]
+                    state = {name: tensor.numpy() for name, tensor in states[place].items()}
+                    received = [stored[row] for row in task.models]
+                    answer = actor.run.remote(task, state, self._samples[task.row], *received)
+                    self._pending[answer] = actor, place
+            for reference in self._wait():
+                actor, done = self._pending.pop(reference)
+                try:
+                    answer = self._get(reference)
+                except self._ray.exceptions.RayError:
+                    deaths[done] += 1
+                    self._replace(actor, None if done is None else tasks[done], deaths[done])
+                    waiting.extendleft([] if done is None else [done])
+                    continue
+                if done is None:
+                    continue
+                results[done], update, after = answer
+                if update is not None:
+                    updates[rows[done]] = torch.tensor(update)
+                if after is not None:
+                    store(done, {name: torch.tensor(array) for name, array in after.items()})
+        return TaskResults(updates, [results[place] for place in range(len(tasks))])
 
-    def _perform(self, orders: Sequence[tuple[Any, ...]]) -> list[Answer]:
-        """Give each actor that is free the next order, until all are done."""
-        waiting, answers, deaths = deque(range(len(orders))), dict[int, Answer](), Counter[int | None]()
-        while len(answers) < len(orders):
-            for hand in self._hands:
-                if hand.awaited is None and waiting:
-                    hand.row = waiting.popleft()
-                    hand.awaited = hand.actor.perform.remote(*orders[hand.row])
-            for hand in self._answered():
-                row, answer = hand.row, self._answer(hand)
-                whose = "" if row is None else f"client {orders[row][0].client}: "
-                if answer is None:
-                    deaths[row] += 1
-                    self._replace(hand, whose, deaths[row])
-                    waiting.extendleft([] if row is None else [row])
-                elif isinstance(answer, Failure):
-                    raise WorkerError(whose + answer.reason) from RuntimeError(answer.where)
-                elif row is not None:
-                    answers[row] = answer
-        return [answers[row] for row in range(len(orders))]
+    def _free(self) -> list[Any]:
+        """Return the actors that neither run a task nor load the runner."""
+        busy = [actor for actor, _ in self._pending.values()]
+        return [actor for actor in self._actors if actor not in busy]
 
-    def _answered(self) -> list[Hand]:
-        """Return actors that have answered, or died; wait until there is one."""
+    def _wait(self) -> list[Any]:
+        """Wait until an actor has answered or died; return the references to what is there."""
         while True:
-            busy = {hand.awaited: hand for hand in self._hands if hand.awaited is not None}
-            ready, _ = self._ray.wait(list(busy), timeout=PATIENCE)
+            ready, _ = self._ray.wait(list(self._pending), timeout=WAIT)
             if ready:
-                return [busy[reference] for reference in ready]
-            if not any(hand.row is not None for hand in self._hands):
+                return list(ready)
+            if all(place is None for _, place in self._pending.values()):
                 LOG.warning("waiting for a free core in the Ray cluster (it has %d)", self._cluster.cores())
 
-    def _answer(self, hand: Hand) -> Answer | Failure | None:
-        """Return what an actor answered, and set it free; none if it died."""
-        awaited, hand.row, hand.awaited = hand.awaited, None, None
+    def _get(self, reference: Any) -> Any:
+        """Return an answer; raise `WorkerError` if the task failed, and Ray's error if the actor died."""
         try:
-            answer = self._ray.get(awaited)
-        except self._ray.exceptions.RayTaskError as error:  # it could not even read what it was sent
-            return Failure(" ".join(str(error.cause or error).split()))
-        except self._ray.exceptions.RayError:
-            return None
-        return answer[0] if isinstance(answer[0], Failure) else answer
+            answer = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:  # the actor could not read what it was sent
+            raise WorkerError(" ".join(str(error.cause or error).split())) from error
+        if isinstance(answer, WorkerError):
+            raise answer
+        return answer
 
-    def _replace(self, dead: Hand, whose: str, deaths: int) -> None:
-        """Put a new actor in the place of one that died; raise if too many died of the same."""
-        if deaths > DEATHS_FORGIVEN * (1 if whose else len(self._hands)):
-            raise WorkerError(f"{whose}{deaths} workers died, or their nodes did")
-        self._stop([dead])
-        self._hands[self._hands.index(dead)] = self._new()
-
-    def _stop(self, hands: Sequence[Hand]) -> None:
-        for hand in hands:
-            self._ray.kill(hand.actor)
+    def _replace(self, dead: Any, task: Task | None, deaths: int) -> None:
+        """Start a new actor in place of one that died; raise if too many died during the same task."""
+        if deaths > MAX_DEATHS * (len(self._actors) if task is None else 1):
+            client = "" if task is None else f"client {task.client}: "
+            raise WorkerError(f"{client}{deaths} workers died, or their nodes did")
+        self._ray.kill(dead)
+        self._actors[self._actors.index(dead)] = self._new_actor()
 
     def close(self) -> None:
         """End the actors, and leave the cluster."""
         if self._ray.is_initialized():
-            self._stop(self._hands)
-        self._hands, self._opening = [], None
+            for actor in self._actors:
+                self._ray.kill(actor)
+        self._actors, self._pending, self._samples, self._runner = [], {}, [], None
         self._cluster.close()
-
-
-def _arrays(local: LocalData) -> tuple[Array, ...]:
-    """Return a client's samples as arrays; images have their channels last, as networks take them."""
-    parts = (channels_last(local.train.x), local.train.y, channels_last(local.test.x), local.test.y)
-    return tuple(part.numpy() for part in parts)

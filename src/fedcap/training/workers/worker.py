@@ -1,4 +1,4 @@
-"""A worker process: takes orders from its pipe, does them on one thread, and ends when the pipe is closed.
+"""A worker process: runs the tasks that come through its pipe, on one thread, until the pipe is closed.
 
 It is started with Ctrl-C (SIGINT) blocked: the parent handles that, and then closes the pipe.
 """
@@ -12,68 +12,72 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import torch
+from torch import Tensor
 
-from fedcap.training.task import Bench, LocalData, Performed
-from fedcap.training.workers.base import explain
-from fedcap.training.workers.shared_memory import Buffers, Failure, Matrices, Opening, Order
+from fedcap.training.task import TaskResult, TaskRunner
+from fedcap.training.workers.base import WorkerError, task_error
+from fedcap.training.workers.shared_memory import Assignment, MappedData, Opening, SharedTensor
 
 
-class Desk:
-    """What a worker has been given so far: a bench, the clients' samples, and the matrices."""
+class Worker:
+    """A runner, the samples of its clients, and the tensors of the last task."""
 
     def __init__(self) -> None:
-        self._bench: Bench | None = None
-        self._data: dict[str, LocalData] = {}
-        self._matrices: Matrices | None = None
-        self._broken = ""
+        self._runner: TaskRunner | None = None
+        self._data: MappedData | None = None
+        self._mapped: dict[SharedTensor, Tensor] = {}
+        self._error = WorkerError("the worker was given a task before its runner")
 
     def open(self, message: Opening) -> None:
-        """Load the bench and map the samples; if that fails, say why at the first job."""
+        """Load the runner and map the samples; if that fails, the next task reports why."""
         sys.path[:] = message.path
-        self._bench, self._broken = None, ""
+        self._runner, self._mapped = None, {}
         try:
-            self._data = message.data()
-            self._bench = pickle.loads(message.bench)
+            self._data = MappedData(message.data)
+            self._runner = pickle.loads(message.runner)
         except Exception as error:
             hint = "move what the script defines into a separate module, or use one worker"
-            self._broken = f"a worker cannot load the experiment ({error}): {hint}"
+            self._error = WorkerError(f"a worker cannot load the experiment ({error}): {hint}")
 
-    def take(self, message: Buffers) -> None:
-        """Map the matrices; if their memory is freed already, a message with newer ones follows."""
-        self._matrices = None
-        with suppress(OSError, RuntimeError):
-            self._matrices = message.open()
-
-    def perform(self, order: Order) -> Performed | Failure:
-        """Do one job, and leave what it made in its rows."""
-        if self._bench is None or self._matrices is None:
-            return Failure(self._broken or "the worker was given a job before its bench")
-        models, before, updates, after = self._matrices
-        job, row, packing = order.job, order.row, order.packing
+    def run(self, message: Assignment) -> TaskResult | WorkerError:
+        """Run a task: its update and its client's new state are left in shared memory."""
+        task = message.task
         try:
-            received = models[list(job.rows)]
-            kept = packing.unpack(before[row])
-            work = self._bench.perform(job, self._data[job.client], received, kept)
-            packing.store(work, updates[row], after[row])
+            if self._runner is None or self._data is None:
+                raise self._error
+            self._map(message)
+            received = self._mapped[message.received][: len(task.models)]
+            before = {name: self._mapped[handle] for name, handle in message.before.items()}
+            result = self._runner.run(task, self._data[task.row], received, before)
+            if result.update is not None:
+                message.updates.write_row(message.row, result.update)
+            for name, tensor in (result.state or {}).items():
+                self._mapped[message.after[name]].copy_(tensor)
         except Exception as error:
-            return Failure(explain(error), traceback.format_exc())
-        return work.performed
+            failure = task_error(task, error)
+            failure.add_note(traceback.format_exc())
+            return failure
+        return result.without_tensors()
+
+    def _map(self, message: Assignment) -> None:
+        """Map the tensors of a task; most of the time they are those of the task before."""
+        handles = {message.received, *message.before.values(), *message.after.values()}
+        if handles != self._mapped.keys():
+            self._mapped = {handle: handle.open() for handle in handles}
 
 
 def main(descriptor: int) -> None:
-    """Serve the pipe until its other end is closed."""
+    """Answer the messages from the pipe until its other end is closed."""
     torch.set_num_threads(1)
     pipe = Connection(descriptor)
-    desk = Desk()
+    worker = Worker()
     with suppress(EOFError, ConnectionError):
         while True:
             message = pipe.recv()
             if isinstance(message, Opening):
-                desk.open(message)
-            elif isinstance(message, Buffers):
-                desk.take(message)
+                worker.open(message)
             else:
-                pipe.send(desk.perform(message))
+                pipe.send(worker.run(message))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A crew whose workers die, fail or are interrupted."""
+"""A worker pool whose workers die, fail or are interrupted."""
 
 from __future__ import annotations
 
@@ -19,72 +19,73 @@ from training_tools import (
     Pair,
     RaisesAtTwelve,
     assert_same,
-    bench_of,
     children,
     data_of,
     outcome,
     own_children,
+    runner_of,
 )
 
 from fedcap.training import WorkerError
-from fedcap.training.workers import ProcessCrew, SoloCrew
+from fedcap.training.workers import InProcessPool, ProcessPool
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[ProcessCrew]:
-    with ProcessCrew(2) as crew:
-        yield crew
+def workers() -> Iterator[ProcessPool]:
+    with ProcessPool(2) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module")
-def solo():
-    """What the jobs come to when done in this process."""
-    return outcome(SoloCrew(), bench_of(Pair()))
+def expected():
+    """The results of the jobs in this process."""
+    return outcome(InProcessPool(), runner_of(Pair()))
 
 
-def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(workers: ProcessCrew, tmp_path: Path, solo):
+def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(workers: ProcessPool, tmp_path: Path, expected):
     marker = tmp_path / "died"
-    assert_same(outcome(workers, bench_of(DiesOnce(str(marker)))), solo)
+    assert_same(outcome(workers, runner_of(DiesOnce(str(marker)))), expected)
     assert marker.exists()
 
 
-def test_a_trainer_that_raises_ends_the_workers_with_an_error_and_new_ones_serve(workers: ProcessCrew, solo):
-    workers.open(bench_of(RaisesAtTwelve()), data_of())
+def test_a_trainer_that_raises_stops_the_workers_and_new_ones_serve(workers: ProcessPool, expected):
+    workers.open(runner_of(RaisesAtTwelve()), data_of())
     before = own_children()
     with pytest.raises(WorkerError, match="client 2: ArithmeticError: the abacus broke") as failure:
         outcome(workers, None)
-    assert "in train" in str(failure.value.__cause__)  # the worker's traceback
+    (note,) = failure.value.__notes__
+    assert "in train" in note  # the worker's traceback
     assert len(own_children()) == len(before) - 2
-    assert_same(outcome(workers, bench_of(Pair())), solo)
+    assert_same(outcome(workers, runner_of(Pair())), expected)
 
 
-def test_a_worker_killed_between_two_batches_is_replaced(workers: ProcessCrew, solo):
-    assert_same(outcome(workers, bench_of(Pair())), solo)
+def test_a_worker_killed_between_two_batches_is_replaced(workers: ProcessPool, expected):
+    assert_same(outcome(workers, runner_of(Pair())), expected)
     victim = max(own_children())
     os.kill(victim, signal.SIGKILL)
-    assert_same(outcome(workers, None), solo)
+    assert_same(outcome(workers, None), expected)
     assert victim not in own_children()
 
 
-def test_a_job_that_kills_every_worker_is_given_up_with_the_clients_name(workers: ProcessCrew):
+def test_a_job_that_kills_every_worker_is_given_up_with_the_clients_name(workers: ProcessPool):
     with pytest.raises(WorkerError, match="client 2: 3 workers died, the last with exit code -9"):
-        outcome(workers, bench_of(DiesAtTwelve()))
+        outcome(workers, runner_of(DiesAtTwelve()))
 
 
-def test_closing_a_crew_leaves_no_process_behind():
+def test_closing_a_pool_leaves_no_process_behind():
     before = own_children()
-    with ProcessCrew(3) as crew:
-        crew.open(bench_of(Pair()), data_of())
+    with ProcessPool(3) as pool:
+        pool.open(runner_of(Pair()), data_of())
         assert len(own_children() - before) == 3
     assert own_children() == before
 
 
 OPENING = """
 import signal, time
-from fedcap.training.workers import ProcessCrew
-from training_tools import JOBS, Pair, Sleepy, bench_of, data_of, outcome
+from fedcap.training.workers import ProcessPool
+from training_tools import TASKS, Pair, Sleepy, runner_of, data_of, outcome
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told us to ignore it
-crew = ProcessCrew(2)
+pool = ProcessPool(2)
 """
 
 Script = Callable[[str], "subprocess.Popen[str]"]
@@ -92,7 +93,7 @@ Script = Callable[[str], "subprocess.Popen[str]"]
 
 @pytest.fixture
 def script() -> Iterator[Script]:
-    """Start scripts that have a crew of two; each is, with its workers, a process group of its own."""
+    """Start scripts that have a pool of two; each is, with its workers, a process group of its own."""
     started = []
 
     def start(text: str) -> subprocess.Popen[str]:
@@ -130,12 +131,12 @@ def complaints(process: subprocess.Popen[str]) -> str:
 def test_workers_do_not_see_ctrl_c_not_even_while_they_start(script: Script):
     process = script("""
         try:
-            crew.open(bench_of(Pair()), data_of())
+            pool.open(runner_of(Pair()), data_of())
             print("opened", flush=True)
             time.sleep(60)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        outcome(crew, None)
+        outcome(pool, None)
         print("done", flush=True)
         time.sleep(60)
     """)
@@ -151,11 +152,11 @@ def test_workers_do_not_see_ctrl_c_not_even_while_they_start(script: Script):
 
 def test_ctrl_c_in_the_middle_of_a_batch_stops_the_workers_at_once(script: Script):
     process = script("""
-        crew.open(bench_of(Sleepy(60)), data_of())
-        outcome(crew, None, JOBS[5:])
+        pool.open(runner_of(Sleepy(60)), data_of())
+        outcome(pool, None, TASKS[5:])
         print("ready", flush=True)
         try:
-            outcome(crew, None)
+            outcome(pool, None)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
             time.sleep(60)
@@ -172,10 +173,10 @@ def test_ctrl_c_in_the_middle_of_a_batch_stops_the_workers_at_once(script: Scrip
 @pytest.mark.slow
 def test_workers_end_when_the_process_that_started_them_is_killed(script: Script, nap: int):
     process = script(f"""
-        crew.open(bench_of(Sleepy({nap})), data_of())
-        outcome(crew, None, JOBS[5:])
+        pool.open(runner_of(Sleepy({nap})), data_of())
+        outcome(pool, None, TASKS[5:])
         print("ready", flush=True)
-        outcome(crew, None)
+        outcome(pool, None)
         time.sleep(60)
     """)
     assert heard(process) == "ready"
