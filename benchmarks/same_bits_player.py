@@ -61,7 +61,17 @@ STRONG: dict[str, Any] = {"name": "ipm", "epsilon": 100.0}
 IN_TIME: dict[str, dict[str, Any]] = {"sleeper": {"wake": 2}, "mimic": {"warm_up": 1}}
 """Options without which an attack would do nothing in a few rounds."""
 NOT_COMPARED = frozenset(
-    {"seconds", "seconds_server", "checksum", "versions", "commit", "directory", "evidence", "places"}
+    {
+        "seconds",
+        "seconds_server",
+        "checksum",
+        "versions",
+        "commit",
+        "directory",
+        "evidence",
+        "places",
+        "samples",
+    }
 )
 LONGEST = 60
 """How long a value may be, as JSON; of longer ones there is a hash."""

@@ -13,9 +13,9 @@ from torch import Tensor
 
 import fedcap
 from docs.svg import CELL, drawing, heat, line, mark, text
-from fedcap.detection import Look
+from fedcap.detection import Batch, RoundView
 from fedcap.matrix import Rows, cosines
-from fedcap.methods.base import Dispatch, Uploads
+from fedcap.methods.base import Sent
 from fedcap.methods.fedcap import FedCAP, FedCAPState
 from fedcap.simulation.settings import preset
 
@@ -25,7 +25,7 @@ SETTINGS = {"dataset": "digits", "attack": "sign-flipping", "rounds": ROUND, "se
 
 @dataclass(frozen=True)
 class Seen:
-    """What the server handled in one round; rows are clients."""
+    """What the server computed in one round; rows are clients."""
 
     models: Tensor
     """N×D: the models of the last round."""
@@ -47,18 +47,18 @@ _SEEN: list[Seen] = []
 
 @dataclass(frozen=True)
 class Watched(FedCAP):
-    """FedCAP that shows what it handles in each round."""
+    """FedCAP that stores what it computes in each round."""
 
-    def look(self, state: FedCAPState, dispatch: Dispatch, uploads: Uploads) -> Look:
-        """Look as FedCAP does, and keep what there was to see."""
-        sent, mixing = dispatch.models.clone(), dispatch.mixing
-        look = super().look(state, dispatch, uploads)
-        assert look.recovered is not None
-        assert look.reference is not None
+    def view(self, state: FedCAPState, sent: Sent, batch: Batch) -> RoundView:
+        """Return FedCAP's view, and store what it was computed from."""
+        models, mixing = sent.models.clone(), sent.mixing
+        view = super().view(state, sent, batch)
+        assert view.recovered is not None
+        assert view.reference is not None
         if mixing is not None:
-            seen = Seen(state.models, state.model, mixing, sent, look.recovered.clone(), look.reference)
+            seen = Seen(state.models, state.model, mixing, models, view.recovered.clone(), view.reference)
             _SEEN.append(seen)
-        return look
+        return view
 
 
 class Drawn:

@@ -1,4 +1,4 @@
-"""A method of one's own beside FedAvg and FedCAP, under every attack: python examples/own_method.py"""
+"""Compare a custom method with FedAvg and FedCAP under every attack: python examples/own_method.py"""
 
 import sys
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ class Cautious(FedAvg):
 
     step: float = 0.5
 
-    def absorb(self, state, judged):
+    def update(self, state, sent, view, verdict):
         """Move the global model by a part of FedAvg's step."""
-        moved, notes = super().absorb(state, judged)
-        return state.moved(self.step * (moved.model - state.model)), notes
+        moved = super().update(state, sent, view, verdict)
+        return state.moved(self.step * (moved.model - state.model))
 
 
 if __name__ == "__main__":  # workers import this file as own_method

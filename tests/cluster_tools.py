@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcap.methods.base import Judged
 from fedcap.methods.fedavg import FedAvg
 
 NOTICED_SOON = {
@@ -69,16 +68,16 @@ class Patient(FedAvg):
 
     file: str = ""
 
-    def absorb(self, state: Any, judged: Judged) -> Any:
+    def update(self, state: Any, sent: Any, view: Any, verdict: Any) -> Any:
         deadline = time.monotonic() + 100
         while self.file and not Path(self.file).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        return super().absorb(state, judged)
+        return super().update(state, sent, view, verdict)
 
 
 @dataclass(frozen=True)
 class Broken(FedAvg):
     """FedAvg whose server breaks down."""
 
-    def absorb(self, state: Any, judged: Judged) -> Any:
+    def update(self, state: Any, sent: Any, view: Any, verdict: Any) -> Any:
         raise ArithmeticError("the server broke down")

@@ -1,4 +1,4 @@
-"""What the tests of detectors share: looks at rounds of made-up updates."""
+"""What the tests of detectors share: views of rounds with made-up updates."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from fedcap.detection import Batch, RoundView
 from fedcap.matrix import Rows
 
 
-def view_of(rows: Tensor, ids: Sequence[int] | None = None) -> RoundView:
-    names = torch.arange(len(rows)) if ids is None else torch.tensor(ids)
-    return RoundView(Batch(names, rows, torch.ones(len(rows), dtype=torch.float64)), Rows(rows))
+def view_of(
+    rows: Tensor,
+    ids: Sequence[int] | Tensor | None = None,
+    samples: Tensor | None = None,
+    calibrated: Rows | None = None,
+    recovered: Tensor | None = None,
+    reference: Tensor | None = None,
+) -> RoundView:
+    """Return a view of updates; they are their own calibrated rows unless others are given."""
+    names = torch.arange(len(rows)) if ids is None else torch.as_tensor(ids)
+    counts = torch.ones(len(rows), dtype=torch.float64) if samples is None else samples
+    seen = Rows(rows) if calibrated is None else calibrated
+    return RoundView(Batch(names, rows, counts), seen, recovered, reference)
 
 
 def crowd(count: int, width: int = 400, seed: int = 0, common: float = 1.0) -> Tensor:

@@ -39,15 +39,15 @@ class Longest(Detector):
 
     limit: float = 10.0
 
-    def score(self, look: Any, memory: Any) -> Any:
-        return [Score("norm", look.norms, self.limit)], memory
+    def score(self, view: Any, memory: Any) -> Any:
+        return [Score("norm", view.norms, self.limit)], memory
 
 
 @dataclass(frozen=True)
 class Lenient(Policy):
     """Remove nobody."""
 
-    def decide(self, accused: Any, scores: Any, look: Any, memory: Any) -> Any:
+    def decide(self, accused: Any, scores: Any, view: Any, memory: Any) -> Any:
         return {}, memory
 
 

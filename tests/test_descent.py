@@ -138,7 +138,7 @@ def test_both_learners_of_a_pair_have_a_momentum_of_their_own() -> None:
     options, batches = {"momentum": 0.9, "clip": 0.5}, batches_in_order(20, 5, 2, True)
     client = client_of(perceptron, samples_of(20), SGD(0.1, 2, 5, shuffle=False, **options))
     trained = methods.make("ditto", lambda_=0.8).train(client, flat(received)[None], {"personal": flat(own)})
-    assert_near(trained.kept["personal"], oracle(own, batches, 0.1, options, received, 0.8))
+    assert_near(trained.state["personal"], oracle(own, batches, 0.1, options, received, 0.8))
     assert_near(trained.update, oracle(received, batches, 0.1, options) - flat(received))
 
 
@@ -162,16 +162,16 @@ def test_fedrods_personal_head_has_the_options_too(options: dict[str, float]) ->
             steps.step()
     client = client_of(perceptron, samples, SGD(0.1, 2, 5, shuffle=False, **options))
     trained = methods.make("fedrod").train(client, received[None], {"personal": received, "head": first})
-    assert_near(trained.kept["personal"], flat(module))
-    assert_near(trained.kept["head"], flat(personal))
+    assert_near(trained.state["personal"], flat(module))
+    assert_near(trained.state["head"], flat(personal))
 
 
 def test_the_learning_rate_decays_over_rounds() -> None:
     def update(sgd: SGD, number: int) -> Tensor:
-        bench = tiny_runner(Alone())
-        bench = TaskRunner(bench.build, bench.trainer, sgd, bench.seed, bench.size)
-        kept = {"personal": torch.zeros(18)}
-        made = bench.run(Task("train", "a", number, (0,)), tiny_data()[0], torch.zeros(1, 18), kept)
+        runner = tiny_runner(Alone())
+        runner = TaskRunner(runner.build, runner.method, sgd, runner.seed, runner.size)
+        own = {"personal": torch.zeros(18)}
+        made = runner.run(Task("train", "a", number, (0,)), tiny_data()[0], torch.zeros(1, 18), own)
         assert made.update is not None
         return made.update
 

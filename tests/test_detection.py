@@ -1,4 +1,4 @@
-"""Detection: scores and reasons, the judge, its policy over rounds, and its memory, for every method."""
+"""Detection: scores and reasons, the defence, its policy over rounds, and its memory, for every method."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import detection_tools
 import numpy as np
 import pytest
 import torch
@@ -19,14 +20,13 @@ from fedcap.detection import Batch, Defence, Detector, RoundView, Score, get_val
 from fedcap.detection.strikes import Strikes
 from fedcap.errors import InputError
 from fedcap.matrix import Rows
-from fedcap.methods.base import Judged
 from fedcap.runs import read
 from fedcap.state import Tensors
 from fedcap.training import Layout
 
 
-def view_of(rows: Tensor, round_: int = 1) -> RoundView:
-    return RoundView(round_, torch.arange(10, 10 + len(rows)), rows, Rows(rows))
+def view_of(rows: Tensor) -> RoundView:
+    return detection_tools.view_of(rows, range(10, 10 + len(rows)))
 
 
 def of_lengths(*lengths: float) -> RoundView:
@@ -39,8 +39,8 @@ class Sum(Detector):
 
     limit: float = 10.0
 
-    def score(self, look: RoundView, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
-        total = look.norms + memory.get("total", torch.zeros(len(look), dtype=torch.float64))
+    def score(self, view: RoundView, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
+        total = view.norms + memory.get("total", torch.zeros(len(view), dtype=torch.float64))
         said = "a sum of {value:.1f} is more than {limit:g}"
         return [Score("sum", total, self.limit, said)], {"total": total}
 
@@ -52,11 +52,11 @@ def test_norms_and_likeness_are_those_of_the_calibrated_rows():
     rng = np.random.default_rng(0)
     models, reference = rng.normal(size=(4, 50)), rng.normal(size=50)
     seen = Rows(torch.from_numpy(models), torch.from_numpy(reference))
-    look = RoundView(3, torch.arange(4), torch.from_numpy(models) * 7, seen)
+    view = detection_tools.view_of(torch.from_numpy(models) * 7, calibrated=seen)
     rows = models - reference
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    np.testing.assert_allclose(look.norms.numpy(), np.linalg.norm(rows, axis=1), rtol=1e-12)
-    np.testing.assert_allclose(look.cosines.numpy(), unit @ unit.T, atol=1e-12)
+    np.testing.assert_allclose(view.norms.numpy(), np.linalg.norm(rows, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(view.cosines.numpy(), unit @ unit.T, atol=1e-12)
 
 
 def test_rows_are_finite_by_their_numbers_or_if_models_were_recovered_by_their_length():
@@ -75,7 +75,7 @@ def test_a_score_accuses_whoever_is_over_the_limit():
 
 
 def test_a_reason_names_the_score_its_value_its_limit_and_says_it():
-    reason = Score("norm", torch.tensor([1.0, 12.3456]), 10.0).reason(1)
+    reason = Score("norm", torch.tensor([1.0, 12.3456]), 10.0).accusation(1)
     assert (reason.score, reason.limit, reason.sentence) == ("norm", 10.0, "norm 12.35 over 10")
     assert reason.value == pytest.approx(12.3456)
     with pytest.raises(InputError, match="'norm': its sentence cannot be filled in"):
@@ -98,7 +98,7 @@ def test_the_papers_detector_is_the_length_against_a_fixed_limit():
 
 def test_a_number_is_remembered_for_each_client_whoever_comes():
     memory = set_values({}, torch.tensor([3, 7]), torch.tensor([1.0, 2.0]))
-    assert get_values(memory, torch.tensor([2, 3, 7, 9]), otherwise=-1).tolist() == [-1, 1, 2, -1]
+    assert get_values(memory, torch.tensor([2, 3, 7, 9]), default=-1).tolist() == [-1, 1, 2, -1]
     memory = set_values(memory, torch.tensor([5, 7]), torch.tensor([5.0, 8.0]))
     assert memory["ids"].tolist() == [3, 5, 7]
     assert get_values(memory, torch.tensor([7, 3, 5])).tolist() == [8, 1, 5]
@@ -109,37 +109,37 @@ def test_a_number_is_remembered_for_each_client_whoever_comes():
     )
 
 
-# --- The judge
+# --- The defence
 
 
 def test_the_judge_removes_at_once_unless_told_to_wait():
-    judge = make_defence(["norm"], "strikes")
-    verdict, _ = judge(of_lengths(1, 20, 3), judge.start())
+    defence = make_defence(["norm"], "strikes")
+    verdict, _ = defence(of_lengths(1, 20, 3), defence.start())
     assert list(verdict.removed) == [11]
     assert verdict.suspected == {}
     assert [score.name for score in verdict.scores] == ["norm"]
 
 
 def test_strikes_are_counted_over_rounds_and_the_suspected_wait():
-    judge = make_defence(["norm"], {"name": "strikes", "strikes": 2})
-    memory = judge.start()
-    verdict, memory = judge(of_lengths(1, 20, 3), memory)
+    defence = make_defence(["norm"], {"name": "strikes", "strikes": 2})
+    memory = defence.start()
+    verdict, memory = defence(of_lengths(1, 20, 3), memory)
     assert verdict.removed == {}
     assert list(verdict.suspected) == [11]
-    verdict, memory = judge(of_lengths(50, 1, 3), memory)
+    verdict, memory = defence(of_lengths(50, 1, 3), memory)
     assert list(verdict.suspected) == [10]
-    verdict, memory = judge(of_lengths(60, 20, 3), memory)
+    verdict, memory = defence(of_lengths(60, 20, 3), memory)
     assert list(verdict.removed) == [10, 11]
     assert memory["policy.ids"].tolist() == [10, 11]
     assert memory["policy.values"].tolist() == [2, 2]
 
 
 def test_several_detectors_each_have_their_scores_and_their_memory():
-    judge = Defence({"norm": detection.make("norm", limit=15), "sum": Sum(limit=10)}, Strikes())
-    verdict, memory = judge(of_lengths(4, 20, 6), judge.start())
+    defence = Defence({"norm": detection.make("norm", limit=15), "sum": Sum(limit=10)}, Strikes())
+    verdict, memory = defence(of_lengths(4, 20, 6), defence.start())
     assert [score.name for score in verdict.scores] == ["norm", "sum"]
     assert verdict.removed[11].sentence == "norm 20 over 15"  # the first that says so
-    verdict, memory = judge(of_lengths(4, 1, 6), memory)
+    verdict, memory = defence(of_lengths(4, 1, 6), memory)
     assert verdict.removed[12].sentence == "a sum of 12.0 is more than 10"
     assert memory["sum.total"].tolist() == [8, 21, 12]
 
@@ -166,15 +166,15 @@ class OverTheMedian(Detector):
     name: str = "over"
     cut: int = 0
 
-    def score(self, look: RoundView, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
-        values = look.norms / look.norms.median()
+    def score(self, view: RoundView, memory: Tensors) -> tuple[Sequence[Score], Tensors]:
+        values = view.norms / view.norms.median()
         return [Score(self.name, values[: len(values) - self.cut], 2.0)], memory
 
 
 def test_one_row_of_nan_does_not_turn_the_defence_round():
-    judge = Defence({"over": OverTheMedian()}, Strikes())
+    defence = Defence({"over": OverTheMedian()}, Strikes())
     rows = torch.tensor([[1.0, 0.0], [math.nan, 0.0], [1.1, 0.0], [9.0, 0.0]])
-    verdict, _ = judge(view_of(rows), judge.start())
+    verdict, _ = defence(view_of(rows), defence.start())
     assert {client: reason.sentence for client, reason in verdict.removed.items()} == {
         11: "not finite",
         13: "over 8.182 over 2",
@@ -184,16 +184,16 @@ def test_one_row_of_nan_does_not_turn_the_defence_round():
 
 
 def test_a_score_that_is_no_number_accuses_nobody_and_is_noted():
-    judge = Defence({"over": OverTheMedian()}, Strikes())
-    verdict, _ = judge(of_lengths(0, 0, 0), judge.start())
+    defence = Defence({"over": OverTheMedian()}, Strikes())
+    verdict, _ = defence(of_lengths(0, 0, 0), defence.start())
     assert verdict.removed == {}
-    assert list(verdict.notes) == ["score 'over' is no number for 3 of 3 clients: they are not judged by it"]
+    assert list(verdict.notes) == ["score 'over' is not a number for 3 of 3 clients: it does not judge them"]
 
 
 def test_an_empty_round_reaches_no_detector_and_keeps_its_memory():
-    judge = Defence({"sum": Sum()}, Strikes())
-    _, memory = judge(of_lengths(1, 2), judge.start())
-    verdict, after = judge(view_of(torch.empty(0, 2)), memory)
+    defence = Defence({"sum": Sum()}, Strikes())
+    _, memory = defence(of_lengths(1, 2), defence.start())
+    verdict, after = defence(view_of(torch.empty(0, 2)), memory)
     assert (verdict.removed, list(verdict.scores)) == ({}, [])
     assert after["sum.total"].tolist() == [1, 2]
 
@@ -206,9 +206,9 @@ def test_an_empty_round_reaches_no_detector_and_keeps_its_memory():
     ],
 )
 def test_what_a_detector_returns_is_checked(detectors: dict[str, Detector], said: str):
-    judge = Defence(detectors, Strikes())
+    defence = Defence(detectors, Strikes())
     with pytest.raises(InputError, match=said):
-        judge(of_lengths(1, 2, 3), judge.start())
+        defence(of_lengths(1, 2, 3), defence.start())
 
 
 # --- Every method can have a detector
@@ -243,27 +243,23 @@ def test_an_upload_of_a_suspect_does_not_count_in_its_round():
     method = methods.make("fedavg", detectors="norm", policy={"name": "strikes", "strikes": 3})
     state = method.init(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
     rows = torch.tensor([[1.0, 1.0], [100.0, 0.0], [3.0, 1.0]])
-    found = end_round(method, state, Batch(torch.arange(3), rows, torch.ones(3), malicious=1))
+    found = end_round(method, state, Batch(torch.arange(3), rows, torch.ones(3), assumed_malicious=1))
     assert found.verdict.removed == {}
-    assert found.refused == {1: "norm 100 over 10"}
+    assert found.uncounted == {1}
+    assert found.verdict.suspected[1].sentence == "norm 100 over 10"
     assert found.state.model.tolist() == [2, 1]
 
 
 def test_suspicion_does_not_lower_the_number_of_malicious_rows_that_is_assumed():
     options = {"detectors": "norm", "rule": "krum"}
-    state = methods.make("fedavg").start(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
+    state = methods.make("fedavg").init(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
     rows = torch.tensor([[1.0, 1.0], [100.0, 0.0], [3.0, 1.0], [math.nan, 0.0], [2.0, 2.0]])
     seen = []
     for strikes in (3, 1):
         method = methods.make("fedavg", **options, policy={"name": "strikes", "strikes": strikes})
-        uploads = Batch(torch.arange(5), rows, torch.ones(5), malicious=2)
-        dispatch = method.send(state, uploads.ids, {})
-        look = method.look(state, dispatch, uploads)
-        verdict, _ = method.defence(look, method.defence.start())
-        out = torch.tensor([*verdict.removed, *verdict.suspected])
-        removed = torch.tensor(list(verdict.removed), dtype=torch.long)
-        judged = Judged(dispatch, uploads, look, ~torch.isin(look.ids, out), removed)
-        seen.append(judged.staying.malicious)
+        uploads = Batch(torch.arange(5), rows, torch.ones(5), assumed_malicious=2)
+        found = end_round(method, state, uploads)
+        seen.append(found.view.counted(found.verdict).assumed_malicious)
     assert seen == [1, 0]  # the row of NaN in both; the long one only once it is removed
 
 

@@ -67,7 +67,8 @@ def test_the_attack_of_ones_own_lies_beside_a_group_and_is_not_found(monkeypatch
     crowd = replace(attacked.experiment.adversary, most=100.0)
     crowd.own.extend(attacked.experiment.adversary.own)
     view = seen(columns=13_706, scale=0.05)
-    rows = calibrated(view, crowd.strike(view).rows)
+    crowd.apply(view)
+    rows = calibrated(view, view.updates)
     for row in rows[5:]:  # nobody is like the first honest client: it is a group by itself
         assert cosine(row, rows[0]) == pytest.approx(0.9, abs=1e-3)
         assert np.linalg.norm(row) == pytest.approx(np.linalg.norm(rows[0]), rel=1e-3)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,17 @@ import fedcap
 from fedcap import methods
 from fedcap.errors import InputError
 from fedcap.methods.fedrod import Head, balanced_softmax
+from fedcap.state import Tensors
 from fedcap.training import SGD, Network
+
+
+def answers(method: Any, build: Callable[[], nn.Module], own: Tensors, x: Tensor) -> Tensor:
+    """Return the logits of a client's personal model."""
+    network = Network(build())
+    module = method.predictor(network, own).eval()
+    with torch.no_grad():
+        return network.answer(x, module)
+
 
 # --- Ditto
 
@@ -33,8 +45,8 @@ def test_dittos_clients_train_fedcaps_pair():
         for name in ("ditto", "fedcap")
     )
     assert torch.equal(ditto.update, ours.update)
-    assert torch.equal(ditto.kept["personal"], ours.kept["personal"])
-    assert not torch.equal(ditto.kept["personal"], personal)
+    assert torch.equal(ditto.state["personal"], ours.state["personal"])
+    assert not torch.equal(ditto.state["personal"], personal)
 
 
 # --- FedRoD
@@ -75,7 +87,7 @@ def test_fedrod_trains_generic_and_personal_head_as_written_out(build, head: str
     network = Network(build())
     received = network.weights.clone()
     first = method.client_init(network)
-    kept = {"personal": torch.zeros_like(received), "head": first["head"] + 0.1}
+    own = {"personal": torch.zeros_like(received), "head": first["head"] + 0.1}
 
     module = copy.deepcopy(network.module).train()
     if split is not None:
@@ -105,17 +117,17 @@ def test_fedrod_trains_generic_and_personal_head_as_written_out(build, head: str
         shared.step()
         mine.step()
 
-    trained = method.train(client_of(build, samples, IN_ORDER), received[None], kept)
+    trained = method.train(client_of(build, samples, IN_ORDER), received[None], own)
     by_hand = Network(module).weights
     head_by_hand = torch.cat([p.detach().flatten() for p in own.parameters()])
     assert_near(trained.update, by_hand - received)
-    assert_near(trained.kept["personal"], by_hand)
-    assert_near(trained.kept["head"], head_by_hand)
+    assert_near(trained.state["personal"], by_hand)
+    assert_near(trained.state["head"], head_by_hand)
 
     module.eval()
     with torch.no_grad():
         expected = tail(body(samples.x)) + own(body(samples.x))
-    assert_near(method.personal_logits(Network(build()), trained.kept, samples.x), expected)
+    assert_near(answers(method, build, trained.state, samples.x), expected)
 
 
 def test_fedrod_keeps_a_head_that_starts_as_the_generic_one():
@@ -123,8 +135,8 @@ def test_fedrod_keeps_a_head_that_starts_as_the_generic_one():
     first = methods.make("fedrod").client_init(network)
     assert torch.equal(first["personal"], network.weights)
     assert torch.equal(first["head"], network.weights[network.layout.last_layer])
-    answers = methods.make("fedrod").personal_logits(Network(perceptron()), first, torch.ones(2, INPUTS))
-    assert_near(answers, 2 * network.logits(network.weights.clone(), torch.ones(2, INPUTS)))
+    found = answers(methods.make("fedrod"), perceptron, first, torch.ones(2, INPUTS))
+    assert_near(found, 2 * network.logits(network.weights.clone(), torch.ones(2, INPUTS)))
 
 
 @pytest.mark.parametrize(

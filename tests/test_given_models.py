@@ -26,7 +26,7 @@ QUICK: dict[str, Any] = {"rounds": 1, "training": {"epochs": 1}, "workers": 1}
 def start(**settings: Any) -> torch.Tensor:
     """Return the weights that all clients start from."""
     with make_pool(1) as crew:
-        return Simulation(fedcap.Experiment(**QUICK | settings), crew).server.global_model
+        return Simulation(fedcap.Experiment(**QUICK | settings), crew).server.inspect().global_model
 
 
 @pytest.mark.parametrize(("given", "name"), [(linear, "linear"), (Net, "Net")])

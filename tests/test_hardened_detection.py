@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +12,10 @@ from detection_tools import crowd, view_of, with_attackers
 from scipy import stats
 from torch import Tensor
 
-from fedcap.detection import Reason, Score, get_values, make_defence
-from fedcap.detection.base import Evidence
-from fedcap.detection.collusion import Collusion, centrality, oddity
+from fedcap.detection import Accusation, Score, get_values, make_defence
+from fedcap.detection.collusion import Collusion, centrality, unusualness
 from fedcap.detection.direction import Direction
+from fedcap.detection.evidence import Evidence
 from fedcap.matrix import Rows, cosines, deviations, evidence, sketch, weighted_median
 from fedcap.state import Tensors, owned
 
@@ -71,12 +70,12 @@ def rounds_of(values: Sequence[float], rounds: int, policy: Evidence | None = No
     """Return who is removed in each of some rounds that are all alike."""
     policy = policy or Evidence()
     memory: Tensors = policy.start()
-    look = view_of(crowd(len(values)))
+    view = view_of(crowd(len(values)))
     removed = []
     for _ in range(rounds):
         scores = scored(values)
-        accused = {row: scores[0].reason(row) for row in scores[0].accused.nonzero().flatten().tolist()}
-        gone, memory = policy.decide(accused, scores, look, memory)
+        accused = {row: scores[0].accusation(row) for row in scores[0].accused.nonzero().flatten().tolist()}
+        gone, memory = policy.decide(accused, scores, view, memory)
         removed.append(set(gone))
     return removed
 
@@ -93,11 +92,11 @@ def test_usual_deviations_never_add_up():
 
 
 def test_good_rounds_are_no_credit():
-    policy, look = Evidence(), view_of(crowd(5))
+    policy, view = Evidence(), view_of(crowd(5))
     memory = policy.start()
     for _ in range(50):
-        _, memory = policy.decide({}, scored([0, 0, 0, -9, 0]), look, memory)
-    gone, _ = policy.decide({}, scored([0, 0, 0, 13.0, 0]), look, memory)
+        _, memory = policy.decide({}, scored([0, 0, 0, -9, 0]), view, memory)
+    gone, _ = policy.decide({}, scored([0, 0, 0, 13.0, 0]), view, memory)
     assert set(gone) == {3}
 
 
@@ -111,20 +110,20 @@ def test_never_a_majority_of_all_who_ever_took_part_however_few_at_a_time():
     memory, gone = policy.start(), []
     for first in range(6):  # one more is found guilty in each round, of those who are left
         left = torch.arange(7)[first:]
-        look = replace(view_of(rows[first:]), ids=left)
-        removed, memory = policy.decide({}, scored([20.0, *[0.0] * (6 - first)]), look, memory)
+        view = view_of(rows[first:], left)
+        removed, memory = policy.decide({}, scored([20.0, *[0.0] * (6 - first)]), view, memory)
         gone += removed
     assert gone == [0, 1, 2]
 
 
 def test_broken_rows_count_towards_the_majority_that_is_never_removed():
-    policy, look = Evidence(), view_of(crowd(4))
-    broken = {row: Reason("norm", math.nan, math.inf, "not finite") for row in (4, 5)}
-    removed, memory = policy.decide(broken, scored([0.0] * 4), look, policy.start())
+    policy, view = Evidence(), view_of(crowd(4))
+    broken = {row: Accusation("norm", math.nan, math.inf, "not finite") for row in (4, 5)}
+    removed, memory = policy.decide(broken, scored([0.0] * 4), view, policy.start())
     assert set(removed) == {4, 5}
-    removed, memory = policy.decide({}, scored([20.0, 0.0, 0.0, 0.0]), look, memory)
+    removed, memory = policy.decide({}, scored([20.0, 0.0, 0.0, 0.0]), view, memory)
     assert set(removed) == {0}
-    later = replace(view_of(crowd(3)), ids=torch.tensor([1, 2, 3]))
+    later = view_of(crowd(3), torch.tensor([1, 2, 3]))
     assert not policy.decide({}, scored([20.0, 0.0, 0.0]), later, memory)[0]
 
 
@@ -132,23 +131,23 @@ def test_broken_and_guilty_together_are_never_a_majority_of_a_round():
     policy, memory = Evidence(), Evidence().start()
     for first in (100, 200, 300, 400):  # many others were there before
         _, memory = policy.decide(
-            {}, scored([0.0] * 5), replace(view_of(crowd(5)), ids=torch.arange(first, first + 5)), memory
+            {}, scored([0.0] * 5), view_of(crowd(5), torch.arange(first, first + 5)), memory
         )
-    broken = {row: Reason("norm", math.nan, math.inf, "not finite") for row in (5, 6, 7)}
+    broken = {row: Accusation("norm", math.nan, math.inf, "not finite") for row in (5, 6, 7)}
     removed, _ = policy.decide(broken, scored([20.0, 20.0, 0.0, 0.0, 0.0]), view_of(crowd(5)), memory)
     assert set(removed) == {5, 6, 7}
 
 
 def test_whoever_is_taken_back_no_longer_counts_as_removed():
-    judge = make_defence(["robust-norm"], "evidence")
-    assert judge is not None
-    policy, look = Evidence(), view_of(crowd(4))
-    removed, memory = policy.decide({}, scored([20.0, 20.0, 0.0, 0.0]), look, policy.start())
+    defence = make_defence(["robust-norm"], "evidence")
+    assert defence is not None
+    policy, view = Evidence(), view_of(crowd(4))
+    removed, memory = policy.decide({}, scored([20.0, 20.0, 0.0, 0.0]), view, policy.start())
     assert set(removed) == {0, 1}
-    memory = judge.forget(memory, 0)
-    again = replace(view_of(crowd(2)), ids=torch.tensor([2, 3]))
+    memory = defence.forget(memory, 0)
+    again = view_of(crowd(2), torch.tensor([2, 3]))
     assert set(policy.decide({}, scored([20.0, 0.0]), again, memory)[0]) == set()
-    back = replace(view_of(crowd(3)), ids=torch.tensor([0, 2, 3]))
+    back = view_of(crowd(3), torch.tensor([0, 2, 3]))
     assert set(policy.decide({}, scored([0.0, 20.0, 0.0]), back, memory)[0]) == {2}
 
 
@@ -168,27 +167,27 @@ def test_the_reason_says_how_strong_the_evidence_is():
 
 
 def test_evidence_that_is_no_number_makes_nobody_immune():
-    policy, look = Evidence(), view_of(crowd(4))
+    policy, view = Evidence(), view_of(crowd(4))
     broken = scored([0, 0, math.nan, 0])
-    _, memory = policy.decide({}, broken, look, policy.start())
-    gone, _ = policy.decide({}, scored([0, 0, 20.0, 0]), look, memory)
+    _, memory = policy.decide({}, broken, view, policy.start())
+    gone, _ = policy.decide({}, scored([0, 0, 20.0, 0]), view, memory)
     assert set(gone) == {2}
 
 
 def test_one_short_round_does_not_erase_the_record():
-    policy, look = Evidence(), view_of(crowd(4))
+    policy, view = Evidence(), view_of(crowd(4))
     memory = policy.start()
     for z in (6.0, 6.0, 6.0, -150.0, 6.0, 6.0, 6.0):  # 1.6 a round for log 1000 = 6.9, and one round of grace
-        gone, memory = policy.decide({}, scored([0, 0, z, 0]), look, memory)
+        gone, memory = policy.decide({}, scored([0, 0, z, 0]), view, memory)
     assert set(gone) == {2}
 
 
 def test_if_most_rows_are_broken_nobody_is_removed_for_it():
     policy = Evidence()
-    accused = {client: Reason("norm", math.nan, math.inf, "not finite") for client in (5, 6, 7)}
-    look = view_of(crowd(2))
-    assert not policy.decide(accused, scored([0, 0]), look, policy.start())[0]
-    assert set(policy.decide({5: accused[5]}, scored([0, 0]), look, policy.start())[0]) == {5}
+    accused = {client: Accusation("norm", math.nan, math.inf, "not finite") for client in (5, 6, 7)}
+    view = view_of(crowd(2))
+    assert not policy.decide(accused, scored([0, 0]), view, policy.start())[0]
+    assert set(policy.decide({5: accused[5]}, scored([0, 0]), view, policy.start())[0]) == {5}
 
 
 # --- collusion
@@ -215,7 +214,7 @@ def test_what_was_odd_is_half_forgotten_in_each_ordinary_round():
     for rows in (odd[0], *(crowd(15, seed=s) for s in range(1, 8))):
         _, memory = Collusion().score(view_of(rows), memory)
         values.append(memory["before.values"][13:].clone())
-        ordinary = oddity(view_of(rows))[13:]
+        ordinary = unusualness(view_of(rows))[13:]
         if len(values) > 1:
             expected = np.minimum(values[-2].numpy(), (values[-2] + ordinary).numpy() / 2)
             np.testing.assert_allclose(values[-1].numpy(), expected, rtol=1e-6)
@@ -237,7 +236,7 @@ def test_the_owner_of_an_ordinary_row_cannot_be_framed_by_copies():
 
 def test_oddity_is_three_deviations_in_one():
     rows = with_attackers(crowd(14), crowd(14).mean(dim=0) - 0.05, 3)
-    look = view_of(rows)
+    view = view_of(rows)
     numpy = rows.double().numpy()
     one, two = np.abs(numpy).sum(axis=1), np.linalg.norm(numpy, axis=1)
     votes = [1] * 14 + [1 / 3] * 3
@@ -247,13 +246,13 @@ def test_oddity_is_three_deviations_in_one():
         middle = np.median(once)
         return (values - middle) / max(1.4826 * np.median(np.abs(once - middle)), floor)
 
-    np.testing.assert_allclose(look.votes.numpy(), votes)
+    np.testing.assert_allclose(view.votes.numpy(), votes)
     expected = np.sqrt(
-        z(centrality(look).numpy(), 0.05) ** 2
+        z(centrality(view).numpy(), 0.05) ** 2
         + np.maximum(0, z(np.log(one / two), 0.05)) ** 2
         + z(numpy.sum(axis=1) / two / np.sqrt(400), 0.02) ** 2
     )
-    np.testing.assert_allclose(oddity(look).numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(unusualness(view).numpy(), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("made", ["mean", "lopsided", "signs"])
@@ -306,14 +305,14 @@ def test_good_behaviour_at_first_is_no_licence():
 
 
 def test_a_client_who_is_forgotten_starts_anew():
-    judge = make_defence(["collusion", "robust-norm"], "evidence")
-    assert judge is not None
-    memory: Tensors = judge.start()
+    defence = make_defence(["collusion", "robust-norm"], "evidence")
+    assert defence is not None
+    memory: Tensors = defence.start()
     rows = crowd(5)
     rows[3] *= 3
-    _, memory = judge(view_of(rows), memory)
+    _, memory = defence(view_of(rows), memory)
     assert float(get_values(owned("policy.books", memory), torch.tensor([3]))) > 0
-    left = judge.forget(memory, 3)
+    left = defence.forget(memory, 3)
     assert float(get_values(owned("policy.books", left), torch.tensor([3]))) == 0
     assert left.keys() == memory.keys()
 
@@ -384,8 +383,8 @@ def test_rows_seen_from_a_point_are_folded_as_their_differences_are(width, scale
 
 
 def test_equal_long_rows_are_still_equal_and_others_are_not():
-    look = view_of(with_attackers(crowd(5, width=40_000), crowd(1, 40_000, seed=8)[0], 3))
+    view = view_of(with_attackers(crowd(5, width=40_000), crowd(1, 40_000, seed=8)[0], 3))
     expected = torch.eye(8, dtype=torch.bool)
     expected[5:, 5:] = True
-    assert torch.equal(look.duplicates, expected)
-    np.testing.assert_allclose(look.votes.numpy(), [1] * 5 + [1 / 3] * 3)
+    assert torch.equal(view.duplicates, expected)
+    np.testing.assert_allclose(view.votes.numpy(), [1] * 5 + [1 / 3] * 3)

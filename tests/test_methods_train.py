@@ -25,7 +25,7 @@ from training_tools import (
 )
 
 from fedcap.methods import make
-from fedcap.training import SGD
+from fedcap.training import SGD, LocalData, Task, TaskRunner
 
 pytestmark = pytest.mark.usefixtures("seeded_modules")
 
@@ -46,7 +46,7 @@ def test_fedcap_trains_the_pulled_personal_and_the_plain_shared_model(
     batches = batches_in_order(25, 10, 3, drop_last=True)
     v = steps_by_hand(module_at(build, personal), batches, samples, 0.1, frozen, lambda_)
     w = steps_by_hand(module_at(build, received), batches, samples, 0.1, [], 0)
-    assert_near(outcome.kept["personal"], v)
+    assert_near(outcome.state["personal"], v)
     assert_near(outcome.update, w - received)
     assert torch.equal(received, before[0])
     assert torch.equal(personal, before[1])
@@ -54,15 +54,15 @@ def test_fedcap_trains_the_pulled_personal_and_the_plain_shared_model(
 
 def test_a_hardened_client_does_not_keep_what_training_made_worse():
     samples, start = samples_of(25), initial_weights(perceptron, 1)
-    kept = {"personal": start, "least": torch.tensor([torch.inf])}
+    own = {"personal": start, "least": torch.tensor([torch.inf])}
     wild, calm = (
         make("fedcap", preset="hardened").train(
-            client_of(perceptron, samples, SGD(lr=lr, epochs=3, batch_size=10)), start[None], kept
+            client_of(perceptron, samples, SGD(lr=lr, epochs=3, batch_size=10)), start[None], own
         )
         for lr in (1e4, 0.01)
     )
-    assert torch.equal(wild.kept["personal"], start)
-    assert not torch.equal(calm.kept["personal"], start)
+    assert torch.equal(wild.state["personal"], start)
+    assert not torch.equal(calm.state["personal"], start)
 
 
 def test_both_of_the_pair_see_the_same_mini_batches():
@@ -71,7 +71,7 @@ def test_both_of_the_pair_see_the_same_mini_batches():
     outcome = make("fedcap", lambda_=0.0).train(
         client_of(perceptron, samples, sgd), start[None], {"personal": start}
     )
-    assert torch.equal(outcome.kept["personal"] - start, outcome.update)
+    assert torch.equal(outcome.state["personal"] - start, outcome.update)
 
 
 def test_of_the_pair_the_personal_model_steps_first():
@@ -88,7 +88,7 @@ def test_of_the_pair_the_personal_model_steps_first():
     assert [size for _, size in seen] == [5, 5, 4, 4]
     first, second = seen[0][0], seen[1][0]
     assert [module for module, _ in seen] == [first, second, first, second]
-    assert torch.equal(flat(first), outcome.kept["personal"])
+    assert torch.equal(flat(first), outcome.state["personal"])
     assert torch.equal(flat(second), outcome.update + start)
 
 
@@ -98,7 +98,7 @@ def test_without_personalisation_the_shared_model_is_kept():
     for method in (make("fedcap", personalise=False), make("fedavg")):
         outcome = method.train(client_of(perceptron, samples, sgd), received[None], {"personal": personal})
         expected = trained(module_at(perceptron, received), samples, sgd)
-        assert_near(outcome.kept["personal"], expected)
+        assert_near(outcome.state["personal"], expected)
         assert_near(outcome.update, expected - received)
 
 
@@ -107,11 +107,12 @@ def test_local_trains_on_from_the_personal_model():
     personal = initial_weights(perceptron, 2)
     nothing = torch.empty(0, len(personal))
     outcome = make("local").train(client_of(perceptron, samples, sgd), nothing, {"personal": personal})
-    assert_near(outcome.kept["personal"], trained(module_at(perceptron, personal), samples, sgd))
+    assert_near(outcome.state["personal"], trained(module_at(perceptron, personal), samples, sgd))
 
 
 def test_a_request_is_an_update_trained_from_the_start_given():
     samples, sgd = samples_of(20), SGD(lr=0.1, epochs=1, shuffle=False)
     start = initial_weights(perceptron, 2)
-    request = make("fedcap").request(client_of(perceptron, samples, sgd), start)
-    assert_near(request, trained(module_at(perceptron, start), samples, sgd) - start)
+    runner = TaskRunner(perceptron, make("fedcap"), sgd, 0, len(start))
+    result = runner.run(Task("request", "a", 1), LocalData(samples, samples), start[None], {})
+    assert_near(result.update, trained(module_at(perceptron, start), samples, sgd) - start)

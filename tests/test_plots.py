@@ -1,4 +1,4 @@
-"""Figures for papers: which there are, what they show, and in which formats."""
+"""Figures for papers: which there are, what they show, and their formats."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from helpers import call
 from run_tools import SMALL
 
 import fedcap
-from fedcap.report.plots import kinds_of
-from fedcap.report.story import Story, story_of
+from fedcap.report.model import Report
+from fedcap.report.page import build_report
+from fedcap.report.plots import plots_of
 
 HEADS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
 
@@ -43,7 +44,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., matplotlib.figure.Figure]:
-    """Return what draws a kind of figure of a story, and returns the figure that was saved."""
+    """Return a function that draws a figure of a report and returns the figure that was saved."""
     figures: list[Any] = []
     save = matplotlib.figure.Figure.savefig
 
@@ -51,9 +52,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., matp
         figures.append(figure)
         save(figure, *arguments, **more)
 
-    def draw(story: Story, kind: str, *rounds: Any) -> matplotlib.figure.Figure:
+    def draw(report: Report, kind: str, *rounds: Any) -> matplotlib.figure.Figure:
         figures.clear()
-        kinds_of(story)[kind].draw(tmp_path / "figure.png", *rounds)
+        plots_of(report)[kind].draw(tmp_path / "figure.png", *rounds)
         return figures[0]
 
     monkeypatch.setattr(matplotlib.figure.Figure, "savefig", keep)
@@ -109,7 +110,7 @@ def test_without_an_ending_it_is_drawn_in_all_three_ways_and_without_a_name_it_g
 
 def test_accuracy_is_that_of_the_records(run: Path, drawn: Any) -> None:
     records = fedcap.read(run).rounds
-    axes = drawn(story_of(run), "accuracy").axes[0]
+    axes = drawn(build_report(run), "accuracy").axes[0]
     for reading in ("personal", "shared"):
         told = [getattr(record.accuracy, reading) for record in records]
         assert curve(axes, f"{reading}, mean") == pytest.approx(told, abs=0.01)
@@ -117,7 +118,7 @@ def test_accuracy_is_that_of_the_records(run: Path, drawn: Any) -> None:
 
 def test_scores_have_a_line_per_client_the_limit_and_a_cross_for_each_removal(run: Path, drawn: Any) -> None:
     found = fedcap.read(run)
-    axes = drawn(story_of(run), "scores").axes[0]
+    axes = drawn(build_report(run), "scores").axes[0]
     assert curve(axes, "limit") == [record.limits["norm"] for record in found.rounds]
     scored = {client for record in found.rounds for client in record.norms}
     lines = [line for line in axes.get_lines() if line.get_marker() != "x"]
@@ -132,19 +133,19 @@ def test_scores_have_a_line_per_client_the_limit_and_a_cross_for_each_removal(ru
 
 
 def test_mixing_shows_the_rounds_that_were_chosen(run: Path, drawn: Any) -> None:
-    story = story_of(run)
-    assert story.course is not None
-    assert story.course.mixing is not None
-    figure = drawn(story, "mixing", [3])
+    report = build_report(run)
+    assert report.run is not None
+    assert report.run.mixing is not None
+    figure = drawn(report, "mixing", [3])
     assert [axes.get_title() for axes in figure.axes[:-1]] == ["round 3"]
     (image,) = figure.axes[0].get_images()
-    expected = story.course.mixing.weights[list(story.course.mixing.rounds).index(3)]
+    expected = report.run.mixing.weights[list(report.run.mixing.rounds).index(3)]
     np.testing.assert_allclose(np.ma.filled(image.get_array(), np.nan), expected)
 
 
 def test_cost_adds_up(run: Path, drawn: Any) -> None:
     records = fedcap.read(run).rounds
-    seconds, sent = drawn(story_of(run), "cost").axes
+    seconds, sent = drawn(build_report(run), "cost").axes
     tops: dict[float, float] = {}
     for bar in seconds.patches:
         middle = round(bar.get_x() + bar.get_width() / 2)
@@ -157,7 +158,7 @@ def test_cost_adds_up(run: Path, drawn: Any) -> None:
 
 
 def test_clients_are_sorted_by_their_accuracy(run: Path, drawn: Any) -> None:
-    axes = drawn(story_of(run), "clients").axes[0]
+    axes = drawn(build_report(run), "clients").axes[0]
     names = [label.get_text() for label in axes.get_xticklabels()]
     accuracy = {client.id: client for client in fedcap.read(run).clients if not client.malicious}
     assert sorted(names) == sorted(accuracy)
@@ -166,8 +167,8 @@ def test_clients_are_sorted_by_their_accuracy(run: Path, drawn: Any) -> None:
 
 
 def test_curves_of_a_grid_are_means_over_seeds(grid: Path, drawn: Any) -> None:
-    story = story_of(grid)
-    figure = drawn(story, "curves")
+    report = build_report(grid)
+    figure = drawn(report, "curves")
     assert [axes.get_title() for axes in figure.axes] == ["no attack", "ipm"]
     runs = [fedcap.read(path) for path in (grid / "cells").iterdir()]
     own = [r for r in runs if (r.settings.method.name, r.settings.attack.name) == ("fedavg", "ipm")]
@@ -177,7 +178,7 @@ def test_curves_of_a_grid_are_means_over_seeds(grid: Path, drawn: Any) -> None:
 
 
 def test_worst_names_the_attack(grid: Path, drawn: Any) -> None:
-    axes = drawn(story_of(grid), "worst").axes[0]
+    axes = drawn(build_report(grid), "worst").axes[0]
     assert {label.get_text() for label in axes.get_xticklabels()} == {"fedavg\nipm", "fedcap\nipm"}
 
 
@@ -186,7 +187,7 @@ def test_each_map_of_a_grid_with_several_has_a_file_of_its_own(tmp_path: Path) -
     fedcap.Grid(methods=["local"], attacks=["none"], axes=axes, **TINY).run(
         out=tmp_path / "grid", engine=Here()
     )
-    written = kinds_of(story_of(tmp_path / "grid"))["map"].draw(tmp_path / "map.svg")
+    written = plots_of(build_report(tmp_path / "grid"))["map"].draw(tmp_path / "map.svg")
     assert len(written) == 2
     assert all(re.fullmatch(r"map-[\w.-]+\.svg", path.name) and path.exists() for path in written)
 
@@ -197,7 +198,7 @@ def test_each_map_of_a_grid_with_several_has_a_file_of_its_own(tmp_path: Path) -
         (["mixin"], "has no figure 'mixin': did you mean 'mixing'?"),
         (["accuracy", "-o", "x.jpg"], "cannot draw x.jpg: the file must end in .png, .pdf, .svg"),
         (["accuracy", "--rounds", "1"], "accuracy shows all rounds"),
-        (["mixing", "--rounds", "9"], "mixing knows nothing of round 9: choose from"),
+        (["mixing", "--rounds", "9"], "mixing has no round 9 (it has 2 to 3)"),
         (["mixing", "--rounds", "a"], "--rounds a: expected numbers of rounds, such as 1,10,30"),
         (["accuracy", "-o", "nowhere/x.png"], "cannot write nowhere/x.png: No such file or directory"),
     ],
@@ -212,11 +213,11 @@ def test_a_mistake_is_one_line(
 
 
 def test_names_that_look_like_mathematics_or_scripts_stay_text(run: Path, drawn: Any) -> None:
-    story = story_of(run)
-    assert story.course is not None
+    report = build_report(run)
+    assert report.run is not None
     names = ["$\\frac{1}{0}$", "<script>", "a_b^c", "$x", "%s", "\\n"]
-    clients = [replace(one, name=name) for one, name in zip(story.course.clients, names, strict=True)]
-    hostile = replace(story, course=replace(story.course, clients=clients))
+    clients = [replace(one, name=name) for one, name in zip(report.run.clients, names, strict=True)]
+    hostile = replace(report, run=replace(report.run, clients=clients))
     labels = drawn(hostile, "clients").axes[0].get_xticklabels()
     told = [client.name for client in clients if client.role == "honest"]
     assert {label.get_text() for label in labels} == set(told)

@@ -271,8 +271,8 @@ def test_runs_are_summed_up_a_line_each(path: Path) -> None:
         "shared": 73.0,
         "personal": 60.0,
         "worst client": 63.0,
-        "attackers": 1,
-        "attackers removed": 1,
+        "malicious": 1,
+        "malicious removed": 1,
         "honest removed": 0,
         "diverged": False,
     }
@@ -286,6 +286,6 @@ def test_a_run_that_looks_for_nobody_has_no_removals_to_count(path: Path) -> Non
     unfinished = replace(read(path), rounds=[record(1, limits={}, accuracy=None)])
     finish(path, detects=False)
     for row in summary_table([read(path), unfinished]).dicts():
-        assert (row["attackers"], row["attackers removed"], row["honest removed"]) == (1, None, None)
+        assert (row["malicious"], row["malicious removed"], row["honest removed"]) == (1, None, None)
     assert row["accuracy"] is None
     assert row["rounds"] == "1 of 3"

@@ -8,7 +8,7 @@ import torch
 from detection_tools import crowd, view_of, with_attackers
 from scipy import stats
 
-from fedcap.detection import RoundView, make_defence
+from fedcap.detection import make_defence
 from fedcap.detection.robust_norm import RobustNorm
 from fedcap.matrix import Rows, shortest_majority
 from fedcap.state import Tensors
@@ -60,8 +60,8 @@ def test_robust_norm_is_how_far_the_logarithms_lie_from_the_shortest_majority():
 def test_clients_with_more_samples_may_go_further_in_proportion():
     lengths, counts = np.array([1.0, 1.1, 0.9, 1.0, 4.0, 4.0]), np.array([10, 10, 10, 10, 40, 10])
     rows = torch.eye(6, dtype=torch.float64) * torch.from_numpy(lengths)
-    look = RoundView(1, torch.arange(6), rows, Rows(rows), samples=torch.from_numpy(counts))
-    [score], _ = RobustNorm(floor=0.5).score(look, {})
+    view = view_of(rows, samples=torch.from_numpy(counts))
+    [score], _ = RobustNorm(floor=0.5).score(view, {})
     credit = np.log([1, 1, 1, 1, 3, 1])  # four times as many samples, of which three count
     expected = (np.log(lengths) - credit - oracle_majority(np.log(lengths))[0]) / 0.5
     np.testing.assert_allclose(score.values.numpy(), expected, atol=1e-9)
@@ -70,10 +70,10 @@ def test_clients_with_more_samples_may_go_further_in_proportion():
 def test_where_a_group_lies_is_not_held_against_it():
     updates, far = crowd(10), torch.zeros(10, 400)
     far[8:] = 30.0
-    look = RoundView(1, torch.arange(10), updates, Rows(updates + far))
-    [score], _ = RobustNorm().score(look, {})
+    view = view_of(updates, calibrated=Rows(updates + far))
+    [score], _ = RobustNorm().score(view, {})
     assert not score.accused.any()
-    assert float(look.norms[8:].min()) > 10 * float(look.norms[:8].max())
+    assert float(view.norms[8:].min()) > 10 * float(view.norms[:8].max())
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -150,12 +150,12 @@ def test_evidence_against_who_does_not_settle_goes_by_both_what_most_do_now_and_
 def test_who_goes_further_than_most_ever_did_when_most_have_settled_is_removed_in_time(
     times: float, removed: bool
 ):
-    judge = make_defence(["robust-norm"], "evidence")
-    assert judge is not None
-    memory: Tensors = judge.start()
+    defence = make_defence(["robust-norm"], "evidence")
+    assert defence is not None
+    memory: Tensors = defence.start()
     gone = {}
     for round, rows in enumerate(unsettled(times)):
-        verdict, memory = judge(view_of(rows), memory)
+        verdict, memory = defence(view_of(rows), memory)
         gone |= dict.fromkeys(verdict.removed, round)
     assert set(gone) == ({9} if removed else set())
     assert all(round >= 5 for round in gone.values())
@@ -170,12 +170,12 @@ def test_no_single_round_says_much_against_who_has_not_stopped():
 
 
 def test_going_far_once_among_those_who_have_settled_removes_nobody():
-    judge = make_defence(["robust-norm"], "evidence")
-    assert judge is not None
-    memory: Tensors = judge.start()
+    defence = make_defence(["robust-norm"], "evidence")
+    assert defence is not None
+    memory: Tensors = defence.start()
     for round, rows in enumerate(unsettled(2.0)):
         calm = torch.cat([rows[:9], rows[9:] / (1 + round)]) if round % 3 else rows
-        verdict, memory = judge(view_of(calm), memory)
+        verdict, memory = defence(view_of(calm), memory)
         assert not verdict.removed
 
 
@@ -189,24 +189,24 @@ def test_a_round_of_mostly_attackers_does_not_make_their_length_the_usual_one():
 
 @pytest.mark.parametrize("times", [10, 100])
 def test_honest_clients_may_all_begin_slowly(times: float):
-    judge = make_defence(["robust-norm"], "evidence")
-    assert judge is not None
-    memory: Tensors = judge.start()
+    defence = make_defence(["robust-norm"], "evidence")
+    assert defence is not None
+    memory: Tensors = defence.start()
     for round in range(8):
-        verdict, memory = judge(view_of(crowd(20, seed=round) * (times if round else 1)), memory)
+        verdict, memory = defence(view_of(crowd(20, seed=round) * (times if round else 1)), memory)
         assert not verdict.removed
         assert not verdict.suspected
 
 
 def test_hostile_clients_who_hide_at_first_do_not_make_the_others_look_long():
-    judge = make_defence(["robust-norm"], "evidence")
-    assert judge is not None
-    memory: Tensors = judge.start()
+    defence = make_defence(["robust-norm"], "evidence")
+    assert defence is not None
+    memory: Tensors = defence.start()
     generator = torch.Generator().manual_seed(0)
     for round in range(30):
         some = torch.randperm(20, generator=generator)[:5].sort().values
         ids = [torch.tensor([0, 1, 8, 9, 10]), torch.tensor([0, 1, 2, 3, 11])][round] if round < 2 else some
         rows = crowd(20, seed=round)[ids]
         rows[ids < 6] *= 1e-6  # clients 0 to 5 are hostile
-        verdict, memory = judge(view_of(rows, ids.tolist()), memory)
+        verdict, memory = defence(view_of(rows, ids.tolist()), memory)
         assert not {client for client in verdict.removed if client >= 6}

@@ -8,7 +8,7 @@ import torch
 from detection_tools import view_of
 
 import fedcap
-from fedcap.detection import RoundView, view
+from fedcap.detection import view
 from fedcap.detection.view import noise_apart
 from fedcap.matrix import Rows, cosines
 
@@ -127,8 +127,8 @@ def test_colluders_whose_models_are_the_same_share_one_vote_though_their_updates
     honest, reference = trained(14), torch.zeros(3000)
     models = torch.cat([honest, colluders(honest.mean(dim=0), 6, 0.1)])
     updates = models - trained(20, seed=5)
-    look = RoundView(1, torch.arange(20), updates, Rows(models, reference), models, reference)
-    assert look.votes.tolist() == [1.0] * 14 + [pytest.approx(1 / 6)] * 6
+    view = view_of(updates, calibrated=Rows(models, reference), recovered=models, reference=reference)
+    assert view.votes.tolist() == [1.0] * 14 + [pytest.approx(1 / 6)] * 6
     assert view_of(updates).votes.tolist() == [1.0] * 20
 
 
@@ -140,15 +140,15 @@ def test_chosen_columns_are_seen_from_the_origin(origin):
     assert torch.equal(Rows(rows).columns(chosen), rows[:, chosen])
 
 
-def test_wide_rows_are_compared_in_some_columns_that_depend_on_what_was_sent():
+def test_wide_rows_are_compared_in_sampled_columns_that_depend_on_what_was_sent():
     honest = trained(8, width=20_000)
     rows = torch.cat([honest, colluders(honest.mean(dim=0), 3, 0.25)])
-    look = view_of(rows)
-    assert look.votes.tolist() == [1.0] * 8 + [pytest.approx(1 / 3)] * 3
-    columns, again = look._some_columns(), view_of(rows.clone())._some_columns()
+    view = view_of(rows)
+    assert view.votes.tolist() == [1.0] * 8 + [pytest.approx(1 / 3)] * 3
+    columns, again = view._sampled_columns(), view_of(rows.clone())._sampled_columns()
     assert len(columns) == 4096
     assert torch.equal(columns, again)
-    assert not torch.equal(columns, view_of(2 * rows)._some_columns())
+    assert not torch.equal(columns, view_of(2 * rows)._sampled_columns())
 
 
 def test_noisy_colluders_are_removed_and_no_honest_client_is():

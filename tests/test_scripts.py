@@ -39,8 +39,8 @@ class Halves(Aggregator):
 class Length(Detector):
     limit: float = 0.35
 
-    def score(self, look, memory):
-        return [Score("length", look.norms, self.limit)], memory
+    def score(self, view, memory):
+        return [Score("length", view.norms, self.limit)], memory
 
 @dataclass(frozen=True)
 class Same(FedAvg):

@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -66,16 +67,15 @@ def expected():
 def test_one_client_alone_has_the_bits_that_a_pool_makes(pool: WorkerPool):
     """This is what a site of a federation does: it has only its own samples."""
     updates, states, hits = outcome(pool, runner_of(Pair()))
-    bench, models = runner_of(Pair()), models_of(runner_of(Pair()))
+    runner, models = runner_of(Pair()), models_of(runner_of(Pair()))
     for place, job in enumerate(TASKS):
-        data, state = data_of()[job.row], states_of(bench, [job])[0]
+        data, state = data_of()[job.row], states_of(runner, [job])[0]
         with single_thread():
-            work = bench.run(job, data, models[list(job.rows)], state)
-        update = torch.zeros(bench.size) if work.update is None else work.update
+            result = runner.run(job, data, models[list(job.rows)], state)
+        update = torch.zeros(runner.size) if result.update is None else result.update
         assert torch.equal(updates[place], update)
-        assert torch.equal(states[place]["personal"], (work.kept or state)["personal"])
-        done = work.performed
-        assert hits[place] == (done.received_correct, done.personal_correct, done.finite)
+        assert torch.equal(states[place]["personal"], (result.state or state)["personal"])
+        assert hits[place] == (result.received_correct, result.personal_correct, result.is_finite)
 
 
 def test_results_do_not_depend_on_the_order_of_the_tasks(pool: WorkerPool, expected):
@@ -95,16 +95,16 @@ def test_workers_serve_smaller_and_larger_batches_and_other_runners(workers: Pro
     assert_same(outcome(workers, None, TASKS[:2]), few)
 
     def tiny(pool: WorkerPool) -> Tensor:
-        bench, jobs = tiny_runner(Pair()), tiny_tasks(2, (1,))
-        pool.open(bench, tiny_data())
-        return pool.run(jobs, models_of(bench), states_of(bench, jobs)).updates
+        runner, jobs = tiny_runner(Pair()), tiny_tasks(2, (1,))
+        pool.open(runner, tiny_data())
+        return pool.run(jobs, models_of(runner), states_of(runner, jobs)).updates
 
     assert torch.equal(tiny(workers), tiny(InProcessPool()))
     assert_same(outcome(workers, runner_of(Pair())), expected)
 
 
 def test_clients_may_receive_different_numbers_of_models(workers: ProcessPool):
-    bench = tiny_runner(Pair())
+    runner = tiny_runner(Pair())
     jobs = [
         Task("train", "a", 1, (1,), row=0),
         Task("train", "b", 1, (0, 1, 1), row=1),
@@ -113,50 +113,58 @@ def test_clients_may_receive_different_numbers_of_models(workers: ProcessPool):
     ]
 
     def found(pool: WorkerPool) -> Tensor:
-        pool.open(bench, tiny_data())
-        return pool.run(jobs, models_of(bench), states_of(bench, jobs)).updates
+        pool.open(runner, tiny_data())
+        return pool.run(jobs, models_of(runner), states_of(runner, jobs)).updates
 
     assert torch.equal(found(workers), found(InProcessPool()))
 
 
 def test_updates_are_in_the_rows_that_are_asked_for_and_other_rows_are_zeros(pool: WorkerPool):
-    bench, jobs = tiny_runner(Pair()), tiny_tasks()
-    pool.open(bench, tiny_data())
-    states = states_of(bench, jobs)
-    plain = pool.run(jobs, models_of(bench), states).updates
-    placed = pool.run(jobs, models_of(bench), states, rows=[4, 0, 2], count=6).updates
+    runner, jobs = tiny_runner(Pair()), tiny_tasks()
+    pool.open(runner, tiny_data())
+    states = states_of(runner, jobs)
+    plain = pool.run(jobs, models_of(runner), states).updates
+    placed = pool.run(jobs, models_of(runner), states, rows=[4, 0, 2], count=6).updates
     assert torch.equal(placed[[4, 0, 2]], plain)
     assert not placed[[1, 3, 5]].any()
 
 
 def test_a_batch_of_no_tasks_makes_no_updates(pool: WorkerPool):
-    bench = tiny_runner(Pair())
-    pool.open(bench, tiny_data())
-    found = pool.run([], models_of(bench), [])
-    assert found.updates.shape == (0, bench.size)
+    runner = tiny_runner(Pair())
+    pool.open(runner, tiny_data())
+    found = pool.run([], models_of(runner), [])
+    assert found.updates.shape == (0, runner.size)
     assert found.results == []
-    assert torch.equal(pool.run([], models_of(bench), [], count=2).updates, torch.zeros(2, bench.size))
+    assert torch.equal(pool.run([], models_of(runner), [], count=2).updates, torch.zeros(2, runner.size))
 
 
-def test_the_matrix_of_updates_belongs_to_the_caller(pool: WorkerPool):
+def test_the_caller_may_write_into_the_matrix_of_updates(pool: WorkerPool):
+    bench, jobs = tiny_runner(Pair()), tiny_tasks()
+    pool.open(bench, tiny_data())
+    states = states_of(bench, jobs)
+    expected = pool.run(jobs, models_of(bench), states, [0, 1, 3], 5).updates.clone()
+    pool.run(jobs, models_of(bench), states, [0, 1, 3], 5).updates.fill_(7.0)
+    assert torch.equal(pool.run(jobs, models_of(bench), states, [0, 1, 3], 5).updates, expected)
+
+
+def test_updates_of_training_outlive_requests_and_evaluations(pool: WorkerPool):
     bench, jobs = tiny_runner(Pair()), tiny_tasks()
     pool.open(bench, tiny_data())
     states = states_of(bench, jobs)
     updates = pool.run(jobs, models_of(bench), states).updates
     before = updates.clone()
-    updates[1] = 7.0
-    again = pool.run(jobs, models_of(bench), states).updates
-    assert torch.equal(again, before)
-    assert bool((updates[1] == 7.0).all())
-    assert torch.equal(updates[0], before[0])
+    for kind in ("request", "evaluate"):
+        others = [replace(job, kind=kind, evaluate=True) for job in jobs]
+        pool.run(others, models_of(bench), states)
+    assert torch.equal(updates, before)
 
 
 def test_evaluation_has_no_matrix_of_updates(pool: WorkerPool):
-    bench = tiny_runner(Pair())
-    pool.open(bench, tiny_data())
+    runner = tiny_runner(Pair())
+    pool.open(runner, tiny_data())
     jobs = [Task("evaluate", client, 1, (0,), True, row=row) for row, client in enumerate("abc")]
-    found = pool.run(jobs, models_of(bench), states_of(bench, jobs), count=1000)
-    assert found.updates.shape == (0, bench.size)
+    found = pool.run(jobs, models_of(runner), states_of(runner, jobs), count=1000)
+    assert found.updates.shape == (0, runner.size)
     assert len(found.results) == 3
 
 
@@ -170,11 +178,11 @@ def memory_files(process: int) -> int:
 
 
 def test_shared_memory_does_not_grow_with_the_number_of_batches(workers: ProcessPool):
-    bench, jobs = tiny_runner(Pair()), tiny_tasks()
-    workers.open(bench, tiny_data())
+    runner, jobs = tiny_runner(Pair()), tiny_tasks()
+    workers.open(runner, tiny_data())
     counts = set()
     for count in (3, 50, 7, 3):
-        workers.run(jobs, models_of(bench), states_of(bench, jobs), count=count)
+        workers.run(jobs, models_of(runner), states_of(runner, jobs), count=count)
         gc.collect()
         counts.add(tuple(map(memory_files, sorted({os.getpid(), *own_children()}))))
     assert len(counts) == 1
@@ -187,9 +195,9 @@ def test_the_whole_state_comes_back_by_name_and_in_shape(pool: WorkerPool):
         for n, kept in enumerate(states_of(tiny_runner(Collector()), jobs))
     ]
     states[1] = dict(reversed(states[1].items()))  # by name, not by order
-    bench = tiny_runner(Collector())
-    pool.open(bench, tiny_data())
-    for n, state in enumerate(run(pool, jobs, models_of(bench), states)[1]):
+    runner = tiny_runner(Collector())
+    pool.open(runner, tiny_data())
+    for n, state in enumerate(run(pool, jobs, models_of(runner), states)[1]):
         assert {name: tuple(t.shape) for name, t in state.items()} == {
             "matrix": (2, 3),
             "personal": (18,),
@@ -200,8 +208,8 @@ def test_the_whole_state_comes_back_by_name_and_in_shape(pool: WorkerPool):
 
 
 def test_only_training_stores_a_state(pool: WorkerPool):
-    bench = tiny_runner(Pair())
-    pool.open(bench, tiny_data())
+    runner = tiny_runner(Pair())
+    pool.open(runner, tiny_data())
     jobs = [
         Task("request", "a", 1, (0,), row=0),
         Task("train", "b", 1, (0,), row=1),
@@ -209,51 +217,51 @@ def test_only_training_stores_a_state(pool: WorkerPool):
     ]
     stored = []
     found = pool.run(
-        jobs, models_of(bench), states_of(bench, jobs), store=lambda place, state: stored.append(place)
+        jobs, models_of(runner), states_of(runner, jobs), store=lambda place, state: stored.append(place)
     )
     assert stored == [1]
     assert [bool(row.any()) for row in found.updates] == [True, True, False]
 
 
 def test_clients_may_have_no_state_at_all(pool: WorkerPool):
-    bench = tiny_runner(Pair())
-    pool.open(bench, tiny_data())
+    runner = tiny_runner(Pair())
+    pool.open(runner, tiny_data())
     job = Task("request", "a", 1, (0,))
-    expected = pool.run([job], models_of(bench), states_of(bench, [job])).updates
-    assert torch.equal(pool.run([job], models_of(bench), [{}]).updates, expected)
+    expected = pool.run([job], models_of(runner), states_of(runner, [job])).updates
+    assert torch.equal(pool.run([job], models_of(runner), [{}]).updates, expected)
 
 
 def test_a_state_can_be_stored_over_the_one_before(pool: WorkerPool):
-    bench, jobs = tiny_runner(Swapper()), tiny_tasks()
-    pool.open(bench, tiny_data())
+    runner, jobs = tiny_runner(Swapper()), tiny_tasks()
+    pool.open(runner, tiny_data())
     states = [{"personal": torch.full((18,), float(n)), "former": torch.zeros(18)} for n in range(3)]
 
     def store(place: int, state: Tensors) -> None:
         for name, tensor in state.items():
             states[place][name].copy_(tensor)
 
-    pool.run(jobs, models_of(bench), states, store=store)
+    pool.run(jobs, models_of(runner), states, store=store)
     for n, state in enumerate(states):
         assert torch.equal(state["former"], torch.full((18,), float(n)))
-        assert torch.equal(state["personal"], models_of(bench)[0])
+        assert torch.equal(state["personal"], models_of(runner)[0])
 
 
 def test_a_task_that_cannot_be_done_names_the_client(pool: WorkerPool):
-    bench = tiny_runner(Brief())
+    runner = tiny_runner(Brief())
     for job, reason in (
         (Task("train", "b", 1, (0,), row=1), "client b: ValueError: the update should have"),
         (Task("train", "nobody", 1, (0,), row=3), "client nobody: "),
     ):
-        pool.open(bench, tiny_data())
+        pool.open(runner, tiny_data())
         with pytest.raises(WorkerError, match=reason):
-            pool.run([job], models_of(bench), states_of(bench, [job]))
+            pool.run([job], models_of(runner), states_of(runner, [job]))
 
 
 @pytest.mark.parametrize("pool_type", [InProcessPool, partial(ProcessPool, 2)])
 def test_a_pool_that_was_not_opened_raises_an_error(pool_type):
-    bench = runner_of(Pair())
+    runner = runner_of(Pair())
     with pytest.raises(WorkerError, match="open it first"):
-        pool_type().run(TASKS, models_of(bench), states_of(bench, TASKS))
+        pool_type().run(TASKS, models_of(runner), states_of(runner, TASKS))
 
 
 def test_a_pool_has_processes_for_more_than_one_worker_on_the_processor():

@@ -1,8 +1,8 @@
 """Named tensors: the form of all state that outlives a round, and of the samples that models are trained on.
 
-Objects with state (a server, an attack, the clients' store) have the methods `tensors` and `restore`. A
-checkpoint has the tensors of all of them, each under the name of its owner: `server.round`,
-`clients.personal`.
+Objects with state (a server, an attack, the clients' store) have the methods `state_dict` and
+`load_state_dict`. A checkpoint has the tensors of all of them, each under the name of its owner:
+`server.round`, `clients.personal`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 Tensors = Mapping[str, Tensor]
 """Tensors by name."""
-
-
-class Stateful(Protocol):
-    """An object whose state can be saved and restored."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state."""
-
-    def restore(self, tensors: Tensors) -> None:
-        """Set the state to what `tensors` returned."""
 
 
 def under(owner: str, tensors: Tensors) -> dict[str, Tensor]:

@@ -23,10 +23,10 @@ def demo(
 ) -> None:
     """Compare Local, FedAvg and FedCAP under attacks, in two minutes."""
     from fedcap.cli.progress import DemoProgress
-    from fedcap.cli.report import story_for
+    from fedcap.cli.report import report_on
     from fedcap.experiments import demo as tour
+    from fedcap.report.pack import pack
     from fedcap.report.page import page
-    from fedcap.report.story import packed
     from fedcap.runs.outcome import CELLS
     from fedcap.simulation import make_pool
 
@@ -37,7 +37,7 @@ def demo(
             results.append((cell, result))
             progress.run_done()
     tour.save(results, out)
-    save(report := out / REPORT, page(packed(story_for(out))))
+    save(report := out / REPORT, page(pack(report_on(out))))
     if as_json:
         print_json(tour.rows(results))
         return

@@ -228,7 +228,7 @@ def export(
     weights by the names of the network's own module.
     """
     from fedcap.cli.site_models import models_of
-    from fedcap.simulation.models import exported
+    from fedcap.simulation.export import exported
 
     with users_code():
         models, run, client = models_of(directory, client)

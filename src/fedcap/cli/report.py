@@ -13,7 +13,9 @@ from fedcap.cli.common import AsJson, cannot_write, echo, print_json, print_line
 from fedcap.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from fedcap.report.story import Memo, Standing, Story
+    from fedcap.report.grid import Memo
+    from fedcap.report.model import Report
+    from fedcap.report.run import Standing
 
 REPORT = "report.html"
 ENDINGS = (".png", ".pdf", ".svg")
@@ -54,27 +56,27 @@ def report(
         return
     if port is not None or browse:
         raise InputError("--port and --open are for --live", code="bad-option", field="live")
+    from fedcap.report.pack import pack
     from fedcap.report.page import page
-    from fedcap.report.story import packed
 
-    story = story_for(directory, local)
+    made = report_on(directory, local)
     path = out or directory / REPORT
-    content = page(packed(story)).encode()
+    content = page(pack(made)).encode()
     save(path, content)
     if as_json:
-        troubles, thinned = list(story.troubles), list(story.thinned)
-        print_json({"file": str(path), "bytes": len(content), "thinned": thinned, "troubles": troubles})
+        problems, omitted = list(made.problems), list(made.omitted)
+        print_json({"file": str(path), "bytes": len(content), "omitted": omitted, "problems": problems})
         return
     echo(f"{path}: {len(content) / 1000:,.0f} kB")
-    echo(f"  {story.sentence}")
-    for line in (*(f"warning: {trouble}" for trouble in story.troubles), *story.thinned):
+    echo(f"  {made.summary}")
+    for line in (*(f"problem: {problem}" for problem in made.problems), *made.omitted):
         echo(f"  {line}")
 
 
 def _serve(directory: Path, local: Path | None, port: int, browse: bool, as_json: bool) -> None:
     """Serve the live page until Ctrl-C or SIGTERM."""
-    from fedcap.report.story import NothingThere
-    from fedcap.report.watch import Watch
+    from fedcap.report.live import LivePage
+    from fedcap.report.page import NothingThere
 
     if directory.exists() and not directory.is_dir():
         raise InputError(
@@ -85,8 +87,11 @@ def _serve(directory: Path, local: Path | None, port: int, browse: bool, as_json
     memo: Memo = {}  # keeps the runs of a grid that have not changed
     if local is not None:
         with suppress(NothingThere):  # reports now if the two runs do not fit together
-            story_for(directory, local, memo)
-    with until_stopped() as stop, Watch(directory, port, lambda path: story_for(path, local, memo)) as served:
+            report_on(directory, local, memo)
+    with (
+        until_stopped() as stop,
+        LivePage(directory, port, lambda path: report_on(path, local, memo)) as served,
+    ):
         if as_json:
             print_line({"address": served.address, "directory": str(directory)})
         else:
@@ -100,18 +105,18 @@ def _serve(directory: Path, local: Path | None, port: int, browse: bool, as_json
         echo("the page is closed; the run continues")
 
 
-def story_for(directory: Path, local: Path | None = None, memo: Memo | None = None) -> Story:
-    """Return what the page shows, with the states of a federation's clients."""
-    from fedcap.report.story import story_of
+def report_on(directory: Path, local: Path | None = None, memo: Memo | None = None) -> Report:
+    """Return what the page shows, with what the ledger of a federation says about its clients."""
+    from fedcap.report.page import build_report
 
-    return story_of(directory, local, _standings(directory), memo=memo)
+    return build_report(directory, local, _standings(directory), memo)
 
 
 def _standings(directory: Path) -> Mapping[str, Standing]:
     """Return the states of a federation's clients by its ledger; nothing if there is none."""
     from fedcap.federation.audit import AUDIT, Audit
-    from fedcap.federation.ledger import LEDGER, Ledger
-    from fedcap.report.story import Standing
+    from fedcap.federation.ledger import LEDGER, OPERATOR, Ledger
+    from fedcap.report.run import Standing
 
     for folder in (directory, directory.parent):  # of the operator, or of its run
         path = folder / LEDGER
@@ -119,8 +124,11 @@ def _standings(directory: Path) -> Mapping[str, Standing]:
             with suppress(InputError):  # a damaged ledger does not prevent a page
                 entries = Ledger(path, Audit(folder / AUDIT)).entries().values()
                 return {
-                    entry.client: Standing(entry.name, str(entry.state), entry.changes[-1].reason)
+                    entry.client: Standing(
+                        entry.name, str(entry.state), last.reason, last.by == OPERATOR, last.round
+                    )
                     for entry in entries
+                    for last in entry.changes[-1:]
                 }
     return {}
 
@@ -148,17 +156,17 @@ def plot(
 
     Its colours can be distinguished by colour-blind people.
     """
-    from fedcap.report.plots import kinds_of
+    from fedcap.report.plots import plots_of
 
-    kinds = kinds_of(story_for(directory, local))
+    kinds = plots_of(report_on(directory, local))
     if kind is None:
         if as_json:
-            print_json({name: one.line for name, one in kinds.items()})
+            print_json({name: one.description for name, one in kinds.items()})
             return
         if not kinds:
             echo(f"{directory} has nothing to draw yet")
         for name, one in kinds.items():
-            echo(f"  {name:<10}{one.line}")
+            echo(f"  {name:<10}{one.description}")
         return
     if kind not in kinds:
         raise InputError(

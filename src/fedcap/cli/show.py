@@ -52,7 +52,7 @@ def _brief(table: Table) -> Table:
     columns = ("data set", "method", "attack", "seed", "rounds", "accuracy", "worst client")
     rows = []
     for number, row in enumerate(table.dicts(), start=1):
-        removed, malicious = row["attackers removed"], row["attackers"]
+        removed, malicious = row["malicious removed"], row["malicious"]
         found = f"{removed} of {malicious}" if malicious and removed is not None else None
         cells = [row[column] for column in columns]
         if row["diverged"]:

@@ -10,8 +10,8 @@ from typing import Any
 from fedcap.errors import plural
 from fedcap.experiments.grid import Cell, Grid
 from fedcap.files import write_aside
-from fedcap.report.figures import draw_demo
 from fedcap.report.panel import attack_title
+from fedcap.report.plots import draw_demo
 from fedcap.report.tables import DIVERGED_NOTE, Table
 from fedcap.runs import Result
 from fedcap.runs.outcome import CELLS, write_planned

@@ -137,8 +137,6 @@ class Method(ABC, Generic[S]):
     run. "personal" is the client's personal model, D; a method may keep more.
     """
 
-    state_type: ClassVar[type[Any]]
-    """The dataclass of tensors that is the server's state."""
     shares: ClassVar[bool] = True
     """Whether clients and server exchange models at all."""
     root_samples: ClassVar[int] = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -40,8 +40,6 @@ class GlobalState:
 @dataclass(frozen=True)
 class GlobalModel(Method[GlobalState]):
     """A method whose server has one model for all clients."""
-
-    state_type: ClassVar[type[Any]] = GlobalState
 
     def init(self, weights: Tensor, layout: Layout) -> GlobalState:
         """Start from the common weights."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -101,8 +101,6 @@ POLICIES = {"paper": "strikes", "hardened": "evidence"}
 @dataclass(frozen=True)
 class FedCAP(Method[FedCAPState]):
     """A model mixed for each client from the most similar clients; malicious clients are removed for good."""
-
-    state_type: ClassVar[type[Any]] = FedCAPState
 
     preset: Literal["paper", "hardened"] = "paper"
     """`paper` is the paper's method; `hardened` bounds what attackers can do that know it."""

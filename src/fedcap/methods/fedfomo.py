@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -71,8 +71,6 @@ def mix(own: Tensor, models: Tensor, weights: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class FedFomo(Method[FomoState]):
     """Each client receives several other models and mixes those that help on its validation data."""
-
-    state_type: ClassVar[type[Any]] = FomoState
 
     models: Annotated[int, Field(ge=1)] = 10
     """The number of models that a client receives, if there are as many."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,7 +28,6 @@ class LocalState:
 class Local(Method[LocalState]):
     """Every client trains its own model, alone; nothing is shared."""
 
-    state_type: ClassVar[type[Any]] = LocalState
     shares: ClassVar[bool] = False
 
     def init(self, weights: Tensor, layout: Layout) -> LocalState:

@@ -1,1 +1,1 @@
-"""Tables and figures, drawn from the records of runs alone."""
+"""Charts, tables, figures for papers, and the HTML page of a run, a grid or a federation, saved or live."""

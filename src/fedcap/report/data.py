@@ -1,4 +1,4 @@
-"""Pictures of data: who has which classes, and what samples look like."""
+"""Figures of a data set: the classes of each client, and some samples of each class."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 from torch.nn import functional
 
-from fedcap.report.saving import save
+from fedcap.report.charts import save
 from fedcap.state import Samples
 
 SHEET_COLUMNS = 12
 SHEET_ROWS = 20
 SHEET_CLASSES = 62
 CELL = 0.55
-"""Width and height of a sample in the picture, in inches."""
-AXES_COLOURS = ("#1f6fb2", "#d9822b", "#3b8f5a")
+"""Width and height of a sample, in inches."""
+CHANNEL_COLOURS = ("#1f6fb2", "#d9822b", "#3b8f5a")
 NAMES_SHOWN = 60
-"""How many clients' names fit beside a picture; of more, some are left out."""
+"""How many clients' names fit along the axis; if there are more, some are left out."""
 NAME_LENGTH = 20
 
 
@@ -35,7 +35,7 @@ def draw_partition(
     classes: Sequence[str],
     path: Path,
 ) -> None:
-    """Draw how many samples of each class each client has, and how many in all; `names` are the clients'."""
+    """Draw the number of samples of each class by client, and in total; `names` are those of the clients."""
     counts = torch.stack(
         [
             torch.bincount(torch.cat([mine.y, held.y]), minlength=len(classes))
@@ -72,31 +72,31 @@ def draw_partition(
 
 
 def draw_samples(name: str, clients: Sequence[Samples], classes: Sequence[str], path: Path) -> None:
-    """Draw a strip of samples of each class, from as many clients as have it; three strips a row if many."""
+    """Draw a strip of samples of each class, from different clients; with many classes in three columns."""
     shown = list(enumerate(classes))[:SHEET_CLASSES]
-    abreast = 1 if len(shown) <= SHEET_ROWS else 3
-    rows = -(-len(shown) // abreast)
+    columns = 1 if len(shown) <= SHEET_ROWS else 3
+    rows = -(-len(shown) // columns)
     height = CELL * rows + 0.5
-    figure = Figure(figsize=(CELL * (SHEET_COLUMNS + 1.5 * abreast), height))
+    figure = Figure(figsize=(CELL * (SHEET_COLUMNS + 1.5 * columns), height))
     figure.suptitle(f"{name}: samples of each class", fontsize=10, y=1 - 0.12 / height)
-    strips = figure.subplots(rows, abreast, squeeze=False)
+    strips = figure.subplots(rows, columns, squeeze=False)
     figure.subplots_adjust(0.1, 0.01, 0.99, 1 - 0.4 / height, wspace=0.25, hspace=0.06)
     for axes in strips.flat:
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set_visible(False)
     for (label, class_name), axes in zip(shown, strips.flat, strict=False):
-        found = _some_of(clients, label, SHEET_COLUMNS // abreast)
+        found = _some_of(clients, label, SHEET_COLUMNS // columns)
         axes.set_ylabel(class_name, rotation=0, ha="right", va="center", fontsize=8, parse_math=False)
         if found and _is_image(found[0]):
             axes.imshow(_side_by_side(found), vmin=0, vmax=1, cmap="gray", aspect="auto")
         else:
-            _draw_lines(axes, found, SHEET_COLUMNS // abreast)
+            _draw_lines(axes, found, SHEET_COLUMNS // columns)
     save(figure, path)
 
 
 def _name_clients(axes: Axes, names: Sequence[str]) -> None:
-    """Write the clients' names beside their rows, every other or fewer if there are many."""
+    """Write the clients' names next to their rows, not all of them if there are many."""
     if list(names) == [str(client) for client in range(len(names))]:
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         return
@@ -107,9 +107,9 @@ def _name_clients(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _some_of(clients: Sequence[Samples], label: int, count: int) -> list[Tensor]:
-    """Return a few inputs of one class, a client at a time."""
+    """Return a few inputs of one class, from one client after the other."""
     own = [part.x[part.y == label] for part in clients]
-    return [x[turn] for turn in range(count) for x in own if turn < len(x)][:count]
+    return [x[index] for index in range(count) for x in own if index < len(x)][:count]
 
 
 def _is_image(x: Tensor) -> bool:
@@ -117,19 +117,19 @@ def _is_image(x: Tensor) -> bool:
 
 
 def _side_by_side(images: Sequence[Tensor]) -> np.ndarray:
-    """Return images as one, H×W×3, between 0 and 1, with a white edge between them."""
+    """Return images as one, H×W×3, between 0 and 1, separated by white lines."""
     low, high = (-1.0, 1.0) if min(float(x.min()) for x in images) < 0 else (0.0, 1.0)
     edged = [functional.pad(((x - low) / (high - low)).clamp(0, 1), (0, 1), value=1.0) for x in images]
     return torch.cat(edged, dim=2).expand(3, -1, -1).permute(1, 2, 0).numpy()
 
 
 def _draw_lines(axes: Axes, inputs: Sequence[Tensor], places: int) -> None:
-    """Draw inputs that are not images, side by side, with a line for each channel."""
+    """Draw inputs that are not images side by side, with a line per channel."""
     for place, x in enumerate(inputs):
         lines = x.reshape(x.shape[0], -1) if x.ndim > 1 else x[None]
         across = place + 0.9 * torch.arange(lines.shape[1]) / lines.shape[1]
-        for channel, line in enumerate(lines[: len(AXES_COLOURS)]):
-            axes.plot(across.numpy(), line.numpy(), linewidth=0.6, color=AXES_COLOURS[channel])
+        for channel, line in enumerate(lines[: len(CHANNEL_COLOURS)]):
+            axes.plot(across.numpy(), line.numpy(), linewidth=0.6, color=CHANNEL_COLOURS[channel])
     axes.set_xlim(0, places)
 
 

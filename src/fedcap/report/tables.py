@@ -1,4 +1,4 @@
-"""Tables of plain values, as text, Markdown, LaTeX (package booktabs) and JSON, and the tables of runs."""
+"""Tables of plain values as text, Markdown, LaTeX and JSON, and the tables that summarise runs."""
 
 from __future__ import annotations
 
@@ -7,61 +7,6 @@ from dataclasses import dataclass
 
 from fedcap.files import Value
 from fedcap.runs.run import Run
-
-_WRITTEN = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "[": "{[}",
-    "]": "{]}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "≤": r"$\leq$",
-    "–": "--",
-    "…": r"\ldots{}",
-    "†": r"\dag{}",
-    "‡": r"\ddag{}",
-    "\n": " ",
-}
-"""How LaTeX writes what it would read as a command; a bracket is one after the end of a line."""
-
-
-def escaped(text: str) -> str:
-    """Return text as LaTeX prints it."""
-    return "".join(_WRITTEN.get(character, character) for character in text)
-
-
-def latex(
-    columns: Sequence[str], lines: Sequence[Sequence[str]], title: str = "", notes: Sequence[str] = ()
-) -> str:
-    """Return a LaTeX table: first column left, others right; the document needs the package booktabs."""
-    content = [" & ".join(map(escaped, cells)) + r" \\" for cells in [columns, *lines]]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            *([rf"\caption{{{escaped(title)}}}"] if title else []),
-            rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
-            r"\toprule",
-            content[0],
-            r"\midrule",
-            *content[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-            *(rf"\par\smallskip\footnotesize {escaped(note)}" for note in notes),
-            r"\end{table}",
-        ]
-    )
-
 
 DIVERGED_NOTE = "† diverged: weights of honest clients became NaN or infinite."
 SUMMARY_COLUMNS = (
@@ -74,20 +19,39 @@ SUMMARY_COLUMNS = (
     "shared",
     "personal",
     "worst client",
-    "attackers",
-    "attackers removed",
+    "malicious",
+    "malicious removed",
     "honest removed",
     "diverged",
 )
 SUMMARY_NOTE = (
-    "Accuracy in percent on the honest clients' own test samples, in the last round that was evaluated: the "
-    "better of shared (with the model a client receives) and personal (with its own)."
+    "Accuracy in percent on the honest clients' own test samples, in the last evaluated round: the better of "
+    "shared (the model that a client receives) and personal (its own model)."
 )
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "[": "{[}",  # after the end of a line, a bracket begins an option
+    "]": "{]}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "≤": r"$\leq$",
+    "–": "--",
+    "…": r"\ldots{}",
+    "†": r"\dag{}",
+    "‡": r"\ddag{}",
+    "\n": " ",
+}
+"""How LaTeX writes the characters that it would read as commands."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of values under columns, with a title above them and notes below."""
+    """Rows of values under columns, with a title above and notes below."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Value]]
@@ -104,8 +68,24 @@ class Table:
         return "\n\n".join([*title, markdown(self.columns, self.cells()), *self.notes])
 
     def latex(self) -> str:
-        """Return the table as LaTeX, its title as caption; the document needs the package booktabs."""
-        return latex(self.columns, self.cells(), self.title, self.notes)
+        """Return the table as LaTeX, with its title as the caption; it needs the package booktabs."""
+        header, *body = [" & ".join(map(escape, row)) + r" \\" for row in [self.columns, *self.cells()]]
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                *([rf"\caption{{{escape(self.title)}}}"] if self.title else []),
+                rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
+                r"\toprule",
+                header,
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                *(rf"\par\smallskip\footnotesize {escape(note)}" for note in self.notes),
+                r"\end{table}",
+            ]
+        )
 
     def dicts(self) -> list[dict[str, Value]]:
         """Return a mapping of column to value for each row."""
@@ -120,50 +100,50 @@ def _text(value: Value) -> str:
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def markdown(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def escape(text: str) -> str:
+    """Return text in which LaTeX reads no character as a command."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table: the first column is aligned left, the others right."""
     rule = ["---", *["---:"] * (len(columns) - 1)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [columns, rule, *lines])
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [columns, rule, *rows])
 
 
 def summary_table(runs: Sequence[Run]) -> Table:
-    """Return a line for each run: what it was, how accurate its clients are, and who was removed."""
+    """Return a row per run: its settings, its accuracy, and how many clients were removed."""
     rows = [_summary_row(run) for run in runs]
-    diverged = any(row[-1] for row in rows)
+    diverged = any(run.diverged for run in runs)
     return Table(SUMMARY_COLUMNS, rows, notes=[SUMMARY_NOTE, *[DIVERGED_NOTE] * diverged])
 
 
 def _summary_row(run: Run) -> list[Value]:
-    settings = run.settings
-    played = len(run.rounds)
+    settings, malicious = run.settings, set(run.provenance.malicious)
+    done = len(run.rounds)
     accuracy = None if run.evaluated is None else run.evaluated.accuracy
-    figures: list[Value] = [None] * 4
+    accuracies: list[Value] = [None] * 4
     if accuracy is not None:
-        figures = [accuracy.best, accuracy.shared, accuracy.personal, accuracy.worst_client]
+        accuracies = [accuracy.best, accuracy.shared, accuracy.personal, accuracy.worst_client]
+    removed: list[Value] = [None, None]
+    if run.detects:
+        found = run.removed.keys()
+        removed = [len(found & malicious), len(found - malicious)]
     return [
         settings.dataset_name,
         settings.method.name,
         settings.attack.name,
         settings.seed,
-        played if run.result else f"{played} of {settings.rounds}",
-        *figures,
-        *_removed(run),
+        done if run.result else f"{done} of {settings.rounds}",
+        *accuracies,
+        len(malicious),
+        *removed,
         run.diverged,
     ]
 
 
-def _removed(run: Run) -> list[Value]:
-    """Return how many attackers there are, and how many of them and of the honest clients were removed.
-
-    The last two are none without detection.
-    """
-    attackers, removed = set(run.provenance.malicious), run.removed.keys()
-    found = [len(removed & attackers), len(removed - attackers)]
-    return [len(attackers), *(found if run.detects else [None, None])]
-
-
 def clients_table(run: Run, most: int | None = None) -> Table:
-    """Return a line for each client of a run, or for the first so many: its accuracies, and its removal."""
+    """Return a row per client of a run, or of its first clients: accuracies and removal."""
     clients = run.clients if most is None else run.clients[:most]
     rows = [
         [
@@ -176,8 +156,5 @@ def clients_table(run: Run, most: int | None = None) -> Table:
         for client in clients
     ]
     left = len(run.clients) - len(clients)
-    return Table(
-        ("client", "", "shared, %", "personal, %", "removed"),
-        rows,
-        notes=[f"… and {left:,} more: --json has all"] * bool(left),
-    )
+    notes = [f"… and {left:,} more"] * bool(left)
+    return Table(("client", "", "shared, %", "personal, %", "removed"), rows, notes=notes)

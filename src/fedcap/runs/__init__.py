@@ -18,7 +18,7 @@ from fedcap.runs.directory import (
 )
 from fedcap.runs.findings import absent_attack, always_refused, mass_removal, refusals
 from fedcap.runs.mixing import MIXING, Mixing
-from fedcap.runs.outcome import Curve, Evidence, Norms, Outcome, Place, percentile, settings_key
+from fedcap.runs.outcome import ClientOutcome, Curve, Evidence, Norms, Outcome, Place, percentile, settings_key
 from fedcap.runs.provenance import Provenance, Shorter
 from fedcap.runs.result import ClientResult, Measures, Metrics, Removal, Result, removals, summarise
 from fedcap.runs.rounds import (

@@ -135,7 +135,7 @@ class RoundRecord:
     refused: Mapping[str, str]
     """The clients whose update was rejected, with the reason."""
     bounded: Mapping[str, str]
-    """The clients whose update was shortened, with the reason."""
+    """The clients whose claimed sample count was limited, and how."""
     removed: Mapping[str, Reason]
     attack: AttackStats | None
     diverged: Sequence[str]
@@ -149,6 +149,8 @@ class RoundRecord:
     """The class counts of the test samples, in the last round only."""
     suspected: Mapping[str, Reason] = field(default_factory=dict)
     """The clients that were accused but not removed, with the reason. Their update did not count."""
+    samples: Mapping[str, int] = field(default_factory=dict)
+    """The number of training samples that each participant claimed; empty in runs of older versions."""
 
     @property
     def norms(self) -> Mapping[str, float | None]:
@@ -180,6 +182,7 @@ def outcome_fields(outcome: RoundOutcome) -> dict[str, Any]:
         "limits": finite(dict(outcome.limits)),
         "refused": dict(outcome.rejected),
         "bounded": dict(outcome.capped),
+        "samples": dict(outcome.samples),
         "removed": recorded(outcome.removed),
         "suspected": recorded(outcome.suspected),
         "notes": [*outcome.notes, *(f"{client}: {why}" for client, why in outcome.ignored)],

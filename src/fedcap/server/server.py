@@ -53,6 +53,8 @@ class RoundOutcome:
     """What came in addition to an upload that counts, as (client, why): late, repeated."""
     capped: Mapping[str, str]
     """The clients whose claimed sample count was reduced, and how."""
+    samples: Mapping[str, int]
+    """The number of training samples that each client claimed."""
     notes: Sequence[str]
     """Where the method departed from its settings, such as another rule for too few rows."""
 
@@ -198,6 +200,7 @@ class Server:
             {**valid.rejected, **{name(row): why for row, why in uncounted.items()}, **sent.rejected},
             valid.ignored,
             valid.capped,
+            valid.samples,
             [*verdict.notes, *view.notes],
         )
 
@@ -210,7 +213,7 @@ class Server:
         ahead._sent = replace(self._sent, is_fresh=False)
         whole = all(is_valid(upload, self._size, self._sent.feedback) for upload in uploads)
         outcome = ahead.finish(uploads, root, buffer if whole else None)
-        return outcome, ahead.models_for(self.clients.names(self._sent.ids))
+        return outcome, ahead.models_for(self.clients.names(self._sent.ids), requests=())
 
     def snapshot(self) -> Server:
         """Return a server that stays as this one is now; it shares all tensors, which are never changed."""
@@ -282,4 +285,4 @@ class Server:
         for part in fields(self._state):
             if part.name not in saved and part.default_factory is not MISSING:
                 del devices[part.name]  # an older version, without this field, saved the state
-        self._state = self.method.state_type(**{name: saved[name].to(devices[name]) for name in devices})
+        self._state = type(self._state)(**{name: saved[name].to(devices[name]) for name in devices})

@@ -53,6 +53,8 @@ class Validated(NamedTuple):
     """What came in addition to an upload that counts, as (client, why): late, repeated."""
     capped: dict[str, str]
     """Clients whose claim was reduced, and how."""
+    samples: dict[str, int]
+    """The sample counts as claimed."""
 
 
 def validate(
@@ -109,7 +111,9 @@ def validate(
         for client, claim in claims.items()
         if claim > limit
     }
-    return Validated(batch, rejected, tuple(fault for fault in faults if fault[0] in claims), capped)
+    ignored = tuple(fault for fault in faults if fault[0] in claims)
+    counts = {client: int(claim) for client, claim in claims.items()}
+    return Validated(batch, rejected, ignored, capped, counts)
 
 
 def is_valid(upload: Upload, size: int, feedback: int) -> bool:

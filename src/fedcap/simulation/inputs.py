@@ -1,7 +1,7 @@
-"""From inputs as a user has them to inputs as a run's networks saw them.
+"""Preparation of inputs: from data as users have it to the inputs of a run's networks.
 
 Bytes are scaled to [−1, 1] if the run's inputs were bytes. If the run standardised its data, inputs are
-standardised by the mean and the deviation of the client's own training part.
+standardised by the mean and the deviation of the client's own training samples.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ WHAT = "inputs"
 
 @dataclass(frozen=True)
 class Inputs:
-    """What goes into a run's networks, and what comes out."""
+    """The inputs and the classes of a run's networks."""
 
     shape: tuple[int, ...]
     """The shape of one input."""
     class_names: tuple[str, ...]
-    """In the order of the network's answers."""
+    """In the order of the network's outputs."""
     pixels: bool
     """Whether inputs were bytes, which are scaled to [−1, 1]."""
 
     @classmethod
     def of(cls, data: FederatedData) -> Inputs:
-        """Return what goes into the networks that train on this data."""
+        """Return the inputs and classes of networks that train on this data."""
         names = data.class_names or tuple(str(label) for label in range(data.classes))
         return cls(data.shape, names, data.pixels)
 
     @classmethod
     def recorded(cls, provenance: Provenance) -> Inputs:
-        """Return what a run has written down."""
+        """Return what a run recorded."""
         return cls(tuple(provenance.shape), tuple(provenance.class_names), provenance.pixels)
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """How one client's inputs are prepared. Call it with inputs as a user has them."""
+    """How one client's inputs are prepared. Call it with inputs as users have them."""
 
     shape: tuple[int, ...]
     pixels: bool
@@ -55,7 +55,7 @@ class Preparation:
     """How the client's inputs were standardised, if they were."""
 
     def __call__(self, inputs: Any) -> Tensor:
-        """Return inputs, n×H×W, n×H×W×C, n×C×H×W or n×…, as the client's network saw them."""
+        """Return inputs, n×H×W, n×H×W×C, n×C×H×W or n×…, as the client's network takes them."""
         return self.scaled(self.arranged(inputs))
 
     @property
@@ -80,15 +80,15 @@ class Preparation:
         )
 
     def scaled(self, x: Tensor) -> Tensor:
-        """Return arranged inputs as the network saw them."""
+        """Return arranged inputs as the network takes them."""
         x = x.to(torch.float32)
         if self.pixels:
             x = x / 127.5 - 1
         return x if self.scaling is None else self.scaling.apply(x)
 
 
-class Answering(nn.Module):
-    """A model between its preparation and a softmax: arranged inputs in, probabilities n×classes out."""
+class Predictor(nn.Module):
+    """A model with its preparation and a softmax: arranged inputs in, probabilities n×classes out."""
 
     def __init__(self, preparation: Preparation, model: nn.Module) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Answering(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return how probable each class is."""
+        """Return the probability of each class."""
         return torch.softmax(self.model(self.preparation.scaled(x)), dim=1)
 
 
@@ -117,7 +117,7 @@ def _bytes(x: np.ndarray) -> np.ndarray:
     whole = x.dtype.kind in "iu" and x.size > 0
     if x.dtype != np.uint8 and not (whole and x.min() >= 0 and x.max() <= 255):
         raise InputError(
-            f"{WHAT}: the run's inputs were images as bytes: x must hold whole numbers from 0 to 255, not"
+            f"{WHAT}: the run's inputs were images as bytes: x should hold whole numbers from 0 to 255, not"
             f" {x.dtype}",
             code="data-shape",
             field="x",
@@ -126,5 +126,5 @@ def _bytes(x: np.ndarray) -> np.ndarray:
 
 
 def _numbers(x: np.ndarray) -> np.ndarray:
-    """Return numbers as floats; what holds no numbers is left for `as_inputs` to refuse."""
+    """Return numbers as floats; `as_inputs` refuses arrays of anything else."""
     return x.astype(np.float32, copy=False) if x.dtype.kind in "fiub" else x

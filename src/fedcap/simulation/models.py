@@ -1,18 +1,15 @@
-"""The trained models of a run: read from its checkpoint or from memory, and written as files.
+"""The trained models of a run, read from its checkpoint or from memory.
 
 *Personal* is a client's own model, *shared* the one that the server would send it now, *global* the server's
 one model for all clients. Neither the data nor the device of the run is needed. A `Run` is a run's directory
-with its models: `fedcap.read(path).model("u03")`. Models are exported as weights (.safetensors) or as a whole
-program (.pt2, made by `torch.export`): raw inputs in, n×…, probabilities out, n×classes, for any n.
+with its models: `fedcap.read(path).model("u03")`.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +17,6 @@ from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedcap import methods, models, runs
@@ -30,7 +26,7 @@ from fedcap.methods import Method
 from fedcap.runs import CHECKPOINT, RESULT, Provenance, RunDirectory
 from fedcap.runs.checkpoint import read_checkpoint
 from fedcap.server.server import Server
-from fedcap.simulation.inputs import Answering, Inputs, Preparation, scaling_tensors
+from fedcap.simulation.inputs import Inputs, Predictor, Preparation, scaling_tensors
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.store import ClientStore
 from fedcap.state import Tensors, owned, tensor_to_names
@@ -62,7 +58,7 @@ class InMemory:
         self._scaling = scaling
 
     def layout(self) -> None:
-        """Return none: the run was played with the network as it is."""
+        """Return None: the run was played with the network as it is now."""
 
     def server(self) -> Tensors:
         """Return the server's tensors."""
@@ -87,7 +83,7 @@ class OnDisk:
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        if not self._checked:  # all of it, once: a wrong byte must not become a wrong answer
+        if not self._checked:  # all of it, once: a damaged byte must not become a wrong prediction
             self._check()
             self._checked = True
         try:
@@ -143,7 +139,7 @@ class OnDisk:
 
 READINGS = ("personal", "shared", "global")
 BATCH = 4096
-"""How many inputs are answered at a time."""
+"""The number of inputs that a model is applied to at a time."""
 MANY = 40
 """With more clients than this, an error does not list them all."""
 
@@ -186,7 +182,7 @@ class TrainedModels:
         return cls(provenance.clients, method, build, inputs, OnDisk(directory))
 
     def model(self, client: str | int | None = None, reading: str = "personal") -> nn.Module:
-        """Return a model in evaluation mode, on the CPU, with weights of its own.
+        """Return a model in evaluation mode, on the CPU, with its own weights.
 
         The global model needs no client. If there is no such model, an `InputError` says why and which
         there are.
@@ -235,21 +231,21 @@ class TrainedModels:
         own = Scaling(*(scaling[part][row].cpu().clone() for part in ("mean", "deviation")))
         return Preparation(shape, pixels, own)
 
-    def answering(self, client: str | int | None = None, reading: str = "personal") -> Answering:
+    def predictor(self, client: str | int | None = None, reading: str = "personal") -> Predictor:
         """Return a model together with its preparation and a softmax."""
-        return Answering(self.preparation(client), self.model(client, reading))
+        return Predictor(self.preparation(client), self.model(client, reading))
 
     def predict(self, client: str | int | None, inputs: Any, reading: str = "personal") -> Tensor:
-        """Return how probable each class is, n×classes, for inputs as a user has them."""
-        answering = self.answering(client, reading)
-        x = answering.preparation.arranged(inputs)
+        """Return the probability of each class, n×classes, for inputs as users have them."""
+        predictor = self.predictor(client, reading)
+        x = predictor.preparation.arranged(inputs)
         with torch.no_grad():
-            return torch.cat([answering(part) for part in torch.split(x, BATCH)])
+            return torch.cat([predictor(part) for part in torch.split(x, BATCH)])
 
     def _check(self) -> None:
         if not self.inputs.shape or not self.inputs.class_names:
             raise InputError(
-                "the run was made by a version that did not write down what its networks take: run it again"
+                "an older version made the run and did not record the inputs of its networks: run it again"
             )
 
     def _known(self, client: str | int | None) -> str:
@@ -282,7 +278,7 @@ class TrainedModels:
         return network.release().eval()
 
     def _server(self) -> Server:
-        """Return a server with the state of the run's."""
+        """Return a server with the saved state."""
         network = fresh_network(self._build, 0)
         server = Server(self._method, network.weights, network.layout, clients=self.clients)
         try:
@@ -293,7 +289,7 @@ class TrainedModels:
         return server
 
     def _lacks(self, server: Server, client: str | None, reading: str) -> str | None:
-        """Return why there is no such model, and which there are; none if there is one."""
+        """Return why there is no such model, and which models there are; None if there is one."""
         why = {name: self._reason(server, client, name) for name in READINGS}
         there = [name for name, reason in why.items() if reason is None]
         if why[reading] is None:
@@ -310,16 +306,14 @@ class TrainedModels:
         if client is None:
             return "name a client"
         if reading == "personal":
-            never = (
-                "it has not trained here: it was not drawn yet, is an attacker that need not, or is a site"
-            )
+            never = "it has not trained here: it was not drawn yet, is malicious and need not, or is a site"
             return never if self._source.client_state(client) is None else None
         if not self._method.shares:
             return f"{called} shares nothing"
         if type(self._method).received_model is not Method.received_model:
-            return f"with {called} a client makes it itself, from the models it is sent and its own data"
+            return f"with {called} a client mixes it itself, from the models it receives and its own data"
         if client in server.removed:
-            return "it was removed, and is sent nothing"
+            return "it was removed, and receives none"
         if len(server.models_for([client]).pending):
             return "the server would first ask it for an update"
         return None
@@ -343,7 +337,7 @@ def _weights(server: Server, client: str | None, reading: str) -> Tensor:
 
 @dataclass(frozen=True, repr=False)
 class Run(runs.Run):
-    """All that a run has left behind so far, and the models in its checkpoint."""
+    """The records of a run so far, and the models in its checkpoint."""
 
     @cached_property
     def models(self) -> TrainedModels:
@@ -355,8 +349,8 @@ class Run(runs.Run):
     def model(self, client: str | int | None = None, reading: str = "personal") -> nn.Module:
         """Return a client's model in evaluation mode, on the CPU: personal, shared or global.
 
-        Personal is the client's own, shared what the server would send it now, global the server's one model
-        for all, which needs no client. Neither the data nor the device of the run is needed.
+        Personal is the client's own, shared the one that the server would send it now, global the server's
+        one model for all, which needs no client. Neither the data nor the device of the run is needed.
         """
         return self.models.model(client, reading)
 
@@ -365,7 +359,7 @@ class Run(runs.Run):
         return self.models.preparation(client)
 
     def predict(self, client: str | int | None, inputs: Any, reading: str = "personal") -> Tensor:
-        """Return how probable each class of `provenance.class_names` is, n×classes, for raw inputs."""
+        """Return the probability of each class of `provenance.class_names`, n×classes, for raw inputs."""
         return self.models.predict(client, inputs, reading)
 
 
@@ -374,80 +368,3 @@ def read(path: Path | str) -> Run:
     plain = runs.read(path)
     run = Run(plain.path, plain.settings, plain.provenance, plain.rounds, plain.result)
     return run if run.result is None else replace(run, result=replace(run.result, models=run))
-
-
-SUFFIXES = (".safetensors", ".pt2")
-ABOUT = "about"
-"""The name of what is told about a model: an entry of the weights' metadata, a .json file in a program."""
-
-
-def exported(
-    models: TrainedModels, run: str, client: str | None, reading: str, suffix: str
-) -> tuple[bytes, dict[str, Any]]:
-    """Return a model as the content of a file with this suffix, and what the file tells about it.
-
-    `run` is the digest of the run that it is of.
-    """
-    if suffix not in SUFFIXES:
-        raise InputError(
-            f"the file of a model must end in {' or in '.join(SUFFIXES)}: weights, or a whole program",
-            code="bad-value",
-            field="out",
-        )
-    answering = models.answering(client, reading)
-    preparation = answering.preparation
-    about: dict[str, Any] = {
-        "client": client,
-        "reading": reading,
-        "classes": list(models.inputs.class_names),
-        "shape": list(preparation.shape),
-        "dtype": preparation.dtype,
-        "run": run,
-    }
-    if suffix == ".pt2":
-        return _program(answering, about), about
-    if preparation.scaling is not None:
-        about["mean"] = preparation.scaling.mean.tolist()
-        about["deviation"] = preparation.scaling.deviation.tolist()
-    return _weights_to_export(answering, about), about
-
-
-def _weights_to_export(answering: Answering, about: Mapping[str, Any]) -> bytes:
-    """Return the model's state dict, with the module's own names, as safetensors."""
-    state = {name: tensor.clone() for name, tensor in answering.model.state_dict().items()}
-    return save(state, metadata={ABOUT: json.dumps(about)})
-
-
-def _program(answering: Answering, about: Mapping[str, Any]) -> bytes:
-    """Return preparation, model and softmax as one program that takes any number of inputs."""
-    preparation = answering.preparation
-    answering.requires_grad_(False)
-    example = torch.zeros(2, *preparation.shape, dtype=getattr(torch, preparation.dtype))
-    try:
-        with torch.no_grad(), _quietly():
-            batch = torch.export.Dim("batch", min=1)
-            program = torch.export.export(answering, (example,), dynamic_shapes={"x": {0: batch}})
-    except Exception as error:  # whatever the user's own network does that cannot be traced
-        first = str(error).strip().partition("\n")[0]
-        raise InputError(
-            f"the network cannot be made a program ({type(error).__name__}: {first}): export its"
-            " weights instead",
-            code="not-exportable",
-        ) from error
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # it tells where fedcap lies on this machine
-    file = io.BytesIO()
-    torch.export.save(program, file, extra_files={f"{ABOUT}.json": json.dumps(about)})
-    return file.getvalue()
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep torch from printing the graph of a network that it could not trace: the error says enough."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)

@@ -1,19 +1,9 @@
-"""Options of the methods on each data set, used unless the user gives others.
+"""All settings of a run, checked, and the objects that they name, built.
 
-They were chosen without attack. The paper's settings for single cells of its tables belong here too.
-
-What a grid may choose from: methods, rules, attacks and data sets, however they are given.
-
-A choice is a name, a word such as `bucketing(median)`, a table of name and options, an object or a class.
-Here it becomes a table, with its name resolved, and gets the label that tables call it by.
-
-All settings of a run: what the user gave, over what the data set suggests and the method's presets.
-
-All settings of a run, checked, and the things they name, built.
-
-Things that have options of their own are written as a name, or as a table: `method={"name": "fedcap",
-"alpha": 5}`; from Python also as an object, `method=FedCAP(alpha=5)`, with all of its options as they stand.
-What else is not given is taken from what the data set suggests and from the method's presets on it.
+A `Setup` has what the user gave, over what the data set suggests and the method's presets on it. A choice
+(data set, method, rule, attack) is a name, a word such as `bucketing(median)`, a table such as
+`{"name": "fedcap", "alpha": 5}`, an object, or a class. `table_of` turns it into a table with a resolved
+name, and `label_of` into the label that tables of results use. Grids use both.
 """
 
 from __future__ import annotations
@@ -69,7 +59,7 @@ def preset(dataset: str, method: str) -> dict[str, Any]:
 
 NO_ATTACK = "none"
 UNLESS_GIVEN = {"dataset": "digits", "method": "fedcap", "attack": NO_ATTACK}
-"""What an experiment takes where nothing is chosen."""
+"""The choices of an experiment that names none."""
 _REGISTRIES: Mapping[str, Registry[Any]] = {
     "dataset": data.registry,
     "method": methods.registry,
@@ -80,7 +70,7 @@ KINDS = tuple(_REGISTRIES)
 
 
 def names(kind: str) -> list[str]:
-    """Return all that there is of a kind; of attacks, that there is none comes first."""
+    """Return all names of a kind; for attacks, `none` comes first."""
     return [*[NO_ATTACK] * (kind == "attack"), *_REGISTRIES[kind].names()]
 
 
@@ -97,9 +87,9 @@ def table_of(kind: str, choice: Any) -> dict[str, Any]:
 
 
 def label_of(kind: str, table: Mapping[str, Any]) -> str:
-    """Return the word for a choice, without what is as usual: `fedavg`, `bucketing(median)`, `patients`.
+    """Return the word for a choice, without options that have their default: `fedavg`, `bucketing(median)`.
 
-    What is usual of an option may depend on the data set: such an option is always in the word.
+    The default of an option may depend on the data set; such an option is always in the word.
     """
     if GIVEN in table:
         return type(table[GIVEN]).__name__
@@ -126,7 +116,7 @@ def _defaults(kind: str, name: str) -> dict[str, Any]:
 
 
 def options_of(kind: str, table: Mapping[str, Any]) -> list[str]:
-    """Return the options that a thing has."""
+    """Return the options that a choice has."""
     if GIVEN in table:
         return [field.name for field in fields(table[GIVEN]) if field.init]
     if table["name"] == NO_ATTACK:
@@ -135,7 +125,7 @@ def options_of(kind: str, table: Mapping[str, Any]) -> list[str]:
 
 
 def with_options(kind: str, table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a choice with options that it takes laid over its own."""
+    """Return a choice with these options in place of its own."""
     if GIVEN not in table or not options:
         return overlay(table, options)
     try:
@@ -187,7 +177,7 @@ def explain(error: ValidationError, known: Iterable[str]) -> str:
 
 
 def _owner(option: str) -> str | None:
-    """Return the setting whose option this is, if it is one."""
+    """Return the setting that has this option; None if none has it."""
     if option in (field.name for field in fields(SGD)):
         return "training"
     for owner, registry in (("method", methods.registry), ("attack", attacks.registry)):
@@ -197,7 +187,7 @@ def _owner(option: str) -> str | None:
 
 
 def without_none(settings: Any) -> Any:
-    """Return nested settings without those that have no value: TOML knows none."""
+    """Return nested settings without those that are None, which TOML cannot express."""
     if isinstance(settings, Mapping):
         return {key: without_none(value) for key, value in settings.items() if value is not None}
     return [without_none(value) for value in settings] if isinstance(settings, list | tuple) else settings
@@ -239,22 +229,22 @@ class Setup(BaseModel):
     """Share of the participants that the server assumes to be malicious; if not given, the true share:
     `malicious` under an attack, 0 without. Rules that need a number M take it from this."""
     holdout: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Share of each client's training samples that stands in the place of its test samples, which are then
-    not used: settings are chosen by it, so that the test samples have no part in the choice."""
+    """Share of each client's training samples that replaces its test samples, which are then not used.
+    Settings are tuned on it, so that the test samples have no part in the choice."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the clients that take part in a round."""
     rounds: Annotated[int, Field(ge=1)] = 100
-    """How many rounds are played."""
+    """The number of rounds."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Fixes all that is drawn: who has which data, who attacks, the first weights, the mini-batches."""
+    """Fixes all that is drawn: the partition, the malicious clients, the first weights, the mini-batches."""
     training: SGD = SGD()
     """How clients train."""
     eval_every: Annotated[int, Field(ge=1)] = 1
-    """Accuracy is measured in every so many rounds, and in the last."""
+    """Accuracy is measured once in this number of rounds, and in the last round."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
-    """The state is saved after every so many rounds, and after the last."""
+    """The state is saved once in this number of rounds, and after the last round."""
     workers: Annotated[int, Field(ge=1)] | None = None
-    """How many processes train; if not given, one for each core. Results do not depend on it."""
+    """The number of processes that train; if not given, one per core. Results do not depend on it."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:1, …"""
     track: Words | None = None
@@ -263,16 +253,16 @@ class Setup(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Lay what is given over what its data set and its method suggest."""
+        """Complete what is given with what its data set and its method suggest."""
         return resolve(given)
 
     @model_validator(mode="after")
     def _check(self) -> Setup:
-        """Build every named thing once, so that a mistake is an error before anything starts."""
+        """Build everything that is named, so that a mistake is an error before anything starts."""
         if self.malicious >= 0.5:
             raise InputError(
-                f"malicious share {self.malicious:g} refused: no defence can tell which side is honest"
-                " once half of the clients lie; use a share below 0.5",
+                f"malicious should be below 0.5 (got {self.malicious:g}): no defence can decide which side is"
+                " honest when half of the clients are malicious",
                 code="bad-value",
                 field="malicious",
             )
@@ -299,7 +289,7 @@ class Setup(BaseModel):
 
     @cached_property
     def partition(self) -> partitions.Partition:
-        """How the data set is dealt out."""
+        """How the data set is partitioned."""
         return partitions.registry.build(data.partition_table(self.source))
 
     @cached_property
@@ -342,16 +332,16 @@ class Setup(BaseModel):
 
     @property
     def model_name(self) -> str:
-        """What to call the network."""
+        """The name of the network."""
         return self.network.label if isinstance(self.network, models.Given) else self.network
 
     @property
     def dataset_name(self) -> str:
-        """What to call the data set: its name, or that of the user's file."""
+        """The name of the data set, or of the user's file."""
         return self.source.heading or self.dataset.name
 
     def load_data(self) -> FederatedData:
-        """Load the data set and deal it out."""
+        """Load the data set and partition it."""
         dataset = self.source.load()
         for note in dataset.notes:
             warn_once(note)
@@ -360,7 +350,7 @@ class Setup(BaseModel):
         )
 
     def attackers(self, clients: tuple[str, ...]) -> frozenset[str]:
-        """Return who of the clients is malicious: those named, or a draw by the seed."""
+        """Return the malicious clients: those named, or a draw by the seed."""
         if self.adversary is None:
             return frozenset()
         if self.attack.clients is not None:
@@ -405,20 +395,20 @@ class Setup(BaseModel):
     def digest(self, settings: Mapping[str, Any] | None = None) -> str:
         """Return a hash of everything on which the result depends; it identifies the run.
 
-        It covers the settings, the content of the data (not where it lies), the user's own code
+        It covers the settings, the content of the data (not its path), the user's own code
         (`module:name`), `COMPUTES`, and the revisions of parts. It does not cover the number of workers.
-        Other settings than its own may be given, such as those that an older version wrote down of the run.
+        Other settings than its own may be given, such as those that an older version recorded of the run.
         """
         return digest(
             settings or self.settings(), str(COMPUTES), self.source.fingerprint(), *self.revisions()
         )
 
     def revisions(self) -> list[str]:
-        """Return what tells the code of its parts: hashes of the user's own, revisions of ours."""
+        """Return what identifies the code of its parts: hashes of the user's own code, revisions of ours."""
         return [*sorted(set(self.code().values())), *self.trainer.revised]
 
     def code(self) -> dict[str, str]:
-        """Return the hash of the file of each thing of the user's own, by `module:name`."""
+        """Return the hash of the file of each part of the user's own, by `module:name`."""
         settings = self.settings()
         named = (settings[key] for key in ("model", "method", "attack", "dataset"))
         return {name: source_digest(name) for part in named for name in _references(part)}

@@ -1,18 +1,14 @@
-"""How one vector of weights follows its gradients: SGD with the options of `torch.optim.SGD`.
+"""Local SGD: one vector of weights with the options of `torch.optim.SGD`, and the loop over mini-batches.
 
-    g ← ∇L(w) + pull · (w − anchor)          the whole loss: the pull towards an anchor is part of it
+    g ← ∇L(w) + pull · (w − anchor)          the gradient of L(w) + pull/2 · ‖w − anchor‖²
     g ← g · min(1, clip / (‖g‖ + 10⁻⁶))      as `torch.nn.utils.clip_grad_norm_` does
     g ← g + weight_decay · w                 after clipping, as in `torch.optim.SGD`
-    v ← momentum · v + g                     heavy ball, from rest: v = 0 (Polyak, 1964)
+    v ← momentum · v + g                     heavy ball, from v = 0 (Polyak, 1964)
     w ← w − lr · v
 
-Without options this is w ← w − lr · g, and no memory is taken for the rest.
-
-The one local training loop: mini-batch SGD of one or several learners over a client's samples.
-
-A `Learner` is a weight vector w, D numbers, and the loss that its steps follow: the cross-entropy L(w), or
-L(w) + pull/2 · ‖w − anchor‖² if it has an anchor. On each mini-batch `fit` lets every learner take its step
-in turn. FedCAP trains two: the personal one, then the shared one.
+Without options this is w ← w − lr · g, and no memory is allocated for the rest. A `Learner` is a weight
+vector, D, with its loss: the cross-entropy, and the pull if it has an anchor. On each mini-batch `fit` lets
+every learner take one step. FedCAP trains two learners: the personal one, then the shared one.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ from fedcap.state import Samples
 from fedcap.training.network import Network
 
 SMALLEST = 1e-6
-"""What `clip_grad_norm_` adds to a length, so that it can divide by it."""
+"""What `clip_grad_norm_` adds to a norm before it divides by it."""
 
 
 class Descent:
@@ -42,7 +38,7 @@ class Descent:
         self.begin(0.0, 0.0, None)
 
     def begin(self, momentum: float, weight_decay: float, clip: float | None) -> None:
-        """Take the options of the next steps, and start from rest."""
+        """Set the options of the next steps, and the velocity to zero."""
         self._momentum, self._weight_decay, self._clip = momentum, weight_decay, clip
         self._plain = not (momentum or weight_decay or clip)
         self._velocity: Tensor | None = None
@@ -84,19 +80,19 @@ class SGD:
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
     """The learning rate: how far a step follows the gradient."""
     epochs: Annotated[int, Field(ge=1)] = 5
-    """How often a round goes through the client's samples."""
+    """The number of passes over the client's samples in a round."""
     batch_size: Annotated[int, Field(ge=1)] = 10
-    """How many samples a step is computed on."""
+    """The number of samples of a mini-batch."""
     shuffle: bool = True
-    """Draw a new order of the samples each epoch; otherwise they keep their own."""
+    """Draw a new order of the samples each epoch; otherwise their order is fixed."""
     drop_last: bool = True
     """Leave out a last batch that is short, unless it is the only one."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The share of the last step's direction that is kept in the next; each round starts from rest."""
+    """The share of the last step's direction in the next; each round starts with a velocity of zero."""
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """How strongly all trained weights are pulled towards zero: this times the weights joins the gradient."""
     clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """The largest length of a gradient, all weights together; a longer one is shortened to it."""
+    """The largest norm of a gradient, all weights together; a larger one is scaled down to it."""
     decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The learning rate of round t is lr · decay^(t − 1)."""
 
@@ -118,7 +114,7 @@ class SGD:
 
 
 class Learner:
-    """Weights in training, in a network of their own, and an optional anchor that pulls them towards it."""
+    """Weights in training, in a network, with an optional anchor that pulls them towards it."""
 
     def __init__(
         self, network: Network, weights: Tensor, anchor: Tensor | None = None, pull: float = 0.0
@@ -132,7 +128,7 @@ class Learner:
         )
 
     def begin(self, sgd: SGD) -> None:
-        """Get ready for the steps of one `fit`: take their options, and start from rest."""
+        """Prepare for the steps of one `fit`: set their options, and the velocity to zero."""
         self.network.module.train()
         self._descent.begin(sgd.momentum, sgd.weight_decay, sgd.clip)
 

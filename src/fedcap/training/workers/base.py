@@ -44,7 +44,8 @@ class TaskResults:
     updates: Tensor
     """count×D: the update of task j is in row `rows[j]`, rows without an update are zeros.
 
-    The matrix belongs to the caller, who may write into it. If all tasks are "evaluate", it has no rows.
+    The caller may write into it. It is valid until the pool trains, opens or closes the next time. If all
+    tasks are "evaluate", it has no rows.
     """
     results: list[TaskResult]
     """In the order of the tasks."""

@@ -29,7 +29,7 @@ from torch import Tensor
 from fedcap.state import Tensors
 from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers.base import MAX_DEATHS, RemotePool, StoreState, TaskResults, WorkerError
-from fedcap.training.workers.shared_memory import Memory, Opening, SharedData, Workspace
+from fedcap.training.workers.shared_memory import Memory, Opening, Shared, SharedData, Workspace
 
 
 class Child:
@@ -135,10 +135,13 @@ class ProcessPool(RemotePool):
         self._samples = Memory()
         self._opening: Opening | None = None
         self._size = 0
+        self._update_memory = Memory()
+        self._updates: Shared | None = None
 
     def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
-        """Free the samples of an earlier runner, and prepare for this one."""
+        """Free the memory for an earlier runner, and prepare for this one."""
         self._samples.close()
+        self._free_updates()
         super().open(runner, data)
 
     def _open(self, runner: bytes, size: int, data: Sequence[LocalData]) -> None:
@@ -163,8 +166,7 @@ class ProcessPool(RemotePool):
             raise WorkerError("the worker pool has no workers: open it first")
         waiting, results = deque(range(len(tasks))), dict[int, TaskResult]()
         deaths, detector = Counter[int](), StopDetector()
-        with Memory() as memory:  # its end leaves the matrix to the caller alone
-            shared, updates = memory.zeros((count, self._size), torch.float32)
+        with self._matrix(tasks, rows, count) as (shared, updates):
 
             def assign(worker: WorkerProcess) -> None:
                 if waiting:
@@ -191,6 +193,28 @@ class ProcessPool(RemotePool):
                             store(place, worker.workspace.state())
                     assign(worker)
         return TaskResults(updates, [results[place] for place in range(len(tasks))])
+
+    @contextmanager
+    def _matrix(self, tasks: Sequence[Task], rows: Sequence[int], count: int) -> Iterator[Shared]:
+        """Give the matrix of updates, with zeros in each row that no task writes.
+
+        That of the last training is used again if it has the right shape, since new memory is slow.
+        """
+        shape = (count, self._size)
+        if all(task.kind != "train" for task in tasks):
+            with Memory() as memory:
+                yield memory.zeros(shape, torch.float32)
+            return
+        if self._updates is None or self._updates[1].shape != shape:
+            self._free_updates()
+            self._updates = self._update_memory.zeros(shape, torch.float32)
+        written = {row for row, task in zip(rows, tasks, strict=True) if task.kind != "evaluate"}
+        self._updates[1][[row for row in range(count) if row not in written]] = 0.0
+        yield self._updates
+
+    def _free_updates(self) -> None:
+        self._update_memory.close()
+        self._updates, self._update_memory = None, Memory()
 
     def _end_stopped(self, detector: StopDetector, workers: Iterable[WorkerProcess]) -> None:
         """End workers that have been stopped for long; they are then replaced like those that died."""
@@ -224,6 +248,7 @@ class ProcessPool(RemotePool):
             worker.stop()
         self._workers = []
         self._samples.close()
+        self._free_updates()
 
 
 def _answer(worker: WorkerProcess) -> TaskResult:
