@@ -1,4 +1,4 @@
-"""Attackers who know the defence: their geometry by hand, their memory, and that what they foresee comes."""
+"""Attacks that know the defence: their geometry by hand, their memory, and their previews."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import Killed, Killer, without_times
 from torch import Tensor
-from view_tools import calibrated, cosine, matrix, seen
+from view_tools import after, calibrated, cosine, matrix, seen
 
 import fedcap
 from fedcap import attacks, methods
@@ -44,18 +44,20 @@ TINY = {
 
 
 def accuse_longer_than(limit: float, view: View) -> View:
-    """A server that accuses whoever's calibrated row is longer than a limit, and averages all rows."""
+    """Return a view of a server that accuses calibrated rows with a norm over a limit, and averages all."""
 
     def run_preview(rows: Tensor) -> Preview:
-        long = torch.from_numpy(np.linalg.norm(calibrated(view, rows), axis=1) > limit)
-        return Preview(long, rows.mean(dim=0).expand_as(rows), torch.ones(len(rows), dtype=torch.bool))
+        sent = view.updates.clone()
+        sent[view.malicious] = rows
+        long = torch.from_numpy(np.linalg.norm(calibrated(view, sent), axis=1) > limit)
+        return Preview(long, sent.mean(dim=0).expand_as(sent), torch.ones(len(sent), dtype=torch.bool))
 
     return replace(view, run_preview=run_preview)
 
 
 def test_a_cuckoo_lies_at_the_given_cosine_to_its_victim_and_is_as_long():
     view = seen()
-    rows = calibrated(view, attacks.make("cuckoo", cosine=0.7).strike(view).rows)
+    rows = calibrated(view, after(attacks.make("cuckoo", cosine=0.7), view))
     for attacker, victim in ((5, 0), (6, 1), (7, 2)):
         assert cosine(rows[attacker], rows[victim]) == pytest.approx(0.7, abs=1e-4)
         assert np.linalg.norm(rows[attacker]) == pytest.approx(np.linalg.norm(rows[victim]), rel=1e-4)
@@ -68,7 +70,7 @@ def test_the_longest_cuckoo_comes_close_to_the_limit_and_stays_under_it():
     view = seen()
     usual = np.linalg.norm(calibrated(view, view.updates), axis=1).max()
     limited = accuse_longer_than(5 * usual, view)
-    rows = calibrated(view, attacks.make("cuckoo", length="longest").strike(limited).rows)
+    rows = calibrated(view, after(attacks.make("cuckoo", length="longest"), limited))
     lengths = np.linalg.norm(rows[5:], axis=1)
     assert 0.9 * 5 * usual < lengths.max() <= 5 * usual
 
@@ -86,28 +88,28 @@ def test_a_blind_cuckoo_knows_nothing_of_the_others():
         read_server=lambda: pytest.fail("it looked at the server"),
     )
     attack = attacks.make("cuckoo", blind=True)
-    assert torch.equal(attack.strike(view).rows[5:], attack.strike(other).rows[5:])
+    assert torch.equal(after(attack, view)[5:], after(attack, other)[5:])
 
 
 def test_a_gang_lies_beside_one_victim():
     view = seen()
-    rows = calibrated(view, attacks.make("cuckoo", gang=True, cosine=0.7).strike(view).rows)
+    rows = calibrated(view, after(attacks.make("cuckoo", gang=True, cosine=0.7), view))
     assert [cosine(rows[attacker], rows[0]) for attacker in (5, 6, 7)] == pytest.approx([0.7] * 3, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["cuckoo", "inflate", "stealth", "frame", "steady", "worst-of"])
 def test_a_request_for_a_first_model_is_honest(name: str):
     view = replace(seen(), request=True)
-    assert torch.equal(attacks.make(name).strike(view).rows, view.updates)
+    assert torch.equal(after(attacks.make(name), view), view.updates)
 
 
 @pytest.mark.parametrize("shaped", [False, True])
 @pytest.mark.parametrize("share", [0.25, 0.73])
 def test_noise_takes_colluders_apart_as_computed(share: float, shaped: bool):
     view = seen(columns=40_000)
-    plain = attacks.make("min-max").strike(view).rows[5:].numpy()
+    plain = after(attacks.make("min-max"), view)[5:].numpy()
     noisy = attacks.make("noisy", attack="min-max", share=share, shaped=shaped)
-    rows = noisy.strike(view).rows[5:].numpy()
+    rows = after(noisy, view)[5:].numpy()
     along = np.corrcoef(np.abs(rows[0] - plain[0]), np.abs(plain[0]))[0, 1]
     assert along > 0.2 if shaped else abs(along) < 0.05
     assert cosine(rows[0], rows[1]) == pytest.approx(1 / (1 + share**2), abs=0.02)
@@ -121,22 +123,21 @@ def test_a_sleeper_is_honest_until_it_wakes_and_in_between():
     asleep = [
         round
         for round in range(1, 8)
-        if torch.equal(attack.strike(view := replace(seen(), round=round)).rows, view.updates)
+        if torch.equal(after(attack, view := replace(seen(), round=round)), view.updates)
     ]
     assert asleep == [1, 2, 4, 6]
     view = replace(seen(), round=5)
-    assert torch.equal(attack.strike(view).rows, attacks.make("ipm").strike(view).rows)
+    assert torch.equal(after(attack, view), after(attacks.make("ipm"), view))
 
 
 def test_a_wrapper_keeps_what_the_inner_attack_remembers():
     attack = attacks.make("noisy", attack="steady", share=0.0)
     view = seen()
-    first = attack.strike(view)
-    second = attack.strike(replace(view, memory=first.memory, round=2))
-    alone = attacks.make("steady")
-    known = alone.strike(view)
-    again = alone.strike(replace(view, memory=known.memory, round=2))
-    assert torch.equal(second.rows, again.rows)
+    after(attack, view)
+    second = after(attack, replace(view, round=2))
+    alone, view = attacks.make("steady"), seen()
+    after(alone, view)
+    assert torch.equal(second, after(alone, replace(view, round=2)))
 
 
 def test_a_copied_row_is_its_owner_s_and_the_victims_take_turns():
@@ -146,34 +147,33 @@ def test_a_copied_row_is_its_owner_s_and_the_victims_take_turns():
     for view in views:
         honest = calibrated(view, view.updates)
         for attack, victim in ((stays, 0), (turns, view.round)):
-            sent = calibrated(view, attack.strike(view).rows)
+            sent = calibrated(view, after(attack, view))
             np.testing.assert_allclose(sent[5:], [honest[victim]] * 3, atol=1e-5)
 
 
 def test_a_server_without_a_global_model_compares_updates_as_they_were_sent():
     view = replace(seen(), read_server=ServerView)
     assert torch.equal(Geometry.of(view).rows, view.updates)
-    assert torch.equal(attacks.make("frame", how="copy").strike(view).rows[6], view.updates[0])
+    assert torch.equal(after(attacks.make("frame", how="copy"), view)[6], view.updates[0])
 
 
 def test_dragging_goes_against_the_honest_rows_as_far_as_passes():
     view = seen()
     honest = calibrated(view, view.updates)[:5]
     limit = 3 * np.median(np.linalg.norm(honest, axis=1))
-    rows = calibrated(view, attacks.make("frame").strike(accuse_longer_than(limit, view)).rows)
+    rows = calibrated(view, after(attacks.make("frame"), accuse_longer_than(limit, view)))
     assert cosine(rows[5], honest.mean(axis=0)) == pytest.approx(-1, abs=1e-4)
     assert 0.9 * limit < np.linalg.norm(rows[5]) <= limit
 
 
 def test_a_steady_drift_keeps_its_direction_and_follows_what_comes_of_it():
     attack, view = attacks.make("steady"), seen()
-    first = attack.strike(view)
-    way = first.rows[5]
+    way = after(attack, view)[5]
     assert torch.unique(way.abs().round(decimals=5)).numel() == 1  # a sign vector
     moved = [view.received(row) + 0.1 * way for row in range(8)]
-    pushed = replace(view, memory=first.memory, round=2, read_received=lambda row: moved[row])
-    held = replace(view, memory=first.memory, round=2)
-    harder, softer = attack.strike(pushed).rows[5], attack.strike(held).rows[5]
+    pushed = replace(view, memory=dict(view.memory), round=2, read_received=lambda row: moved[row])
+    held = replace(view, memory=dict(view.memory), round=2)
+    harder, softer = after(attack, pushed)[5], after(attack, held)[5]
     torch.testing.assert_close(harder, 1.25 * way)
     torch.testing.assert_close(softer, 0.7 * way)
 
@@ -188,34 +188,32 @@ def test_mimic_copies_the_farthest_out_along_the_principal_direction_and_stays_w
     centred = honest - honest.mean(axis=0)
     principal = np.linalg.svd(centred)[2][0]
     farthest = int(np.abs(centred @ principal).argmax())
-    memory: dict[str, Tensor] = {}
     for round in range(1, 31):
-        crafted = attack.strike(replace(view, memory=memory, round=round))
-        memory = dict(crafted.memory)
-    assert torch.equal(crafted.rows[6], updates[farthest])
-    other = replace(view, updates=matrix(8, 400, 9), memory=memory, round=31)
-    assert torch.equal(attack.strike(other).rows[6], other.updates[farthest])
+        sent = after(attack, replace(view, round=round))
+    assert torch.equal(sent[6], updates[farthest])
+    other = replace(view, updates=matrix(8, 400, 9), round=31)
+    assert torch.equal(after(attack, other)[6], other.updates[farthest])
 
 
 def test_mimic_waits_for_its_victim_and_learns_nothing_from_requests():
     attack, view = attacks.make("mimic", warm_up=1), seen()
-    crafted = attack.strike(view)
-    victim = next(row for row in range(5) if torch.equal(crafted.rows[5], view.updates[row]))
+    sent = after(attack, view)
+    learnt = dict(view.memory)
+    victim = next(row for row in range(5) if torch.equal(sent[5], view.updates[row]))
     here = torch.arange(8) != victim
     absent = replace(
         view,
         updates=matrix(8, 400, 9)[here],
         malicious=view.malicious[here],
         clients=tuple(np.array(view.clients)[here.numpy()]),
-        memory=crafted.memory,
         round=2,
     )
     for view_without in (absent, replace(absent, request=True), replace(absent, request=True, round=1)):
-        stood_in = attack.strike(view_without)
-        assert any(torch.equal(stood_in.rows[-1], row) for row in view_without.benign)
-        assert stood_in.memory is crafted.memory
-    back = replace(view, updates=matrix(8, 400, 10), memory=crafted.memory, round=3)
-    assert torch.equal(attack.strike(back).rows[5], back.updates[victim])
+        sent = after(attack, view_without)
+        assert any(torch.equal(sent[-1], row) for row in view_without.benign)
+        assert view_without.memory == learnt
+    back = replace(view, updates=matrix(8, 400, 10), round=3)
+    assert torch.equal(after(attack, back)[5], back.updates[victim])
 
 
 @pytest.mark.parametrize(
@@ -233,11 +231,11 @@ def test_what_would_silently_be_another_attack_is_refused(name: str, options: di
         attacks.make(name, **options)
 
 
-def test_harm_is_how_far_the_victims_next_models_are_thrown_back():
+def test_damage_is_how_far_the_victims_next_models_are_moved_back():
     view = seen()
-    everybody = torch.ones(8, dtype=torch.bool)
-    before = Preview(~everybody, matrix(8, 400, 5), everybody)
-    after = Preview(~everybody, matrix(8, 400, 6), everybody)
+    all_rows = torch.ones(8, dtype=torch.bool)
+    before = Preview(~all_rows, matrix(8, 400, 5), all_rows)
+    after = Preview(~all_rows, matrix(8, 400, 6), all_rows)
     served = replace(after, served=torch.arange(8) > 0)
     own = view.updates.double().numpy()
     back = [
@@ -252,20 +250,22 @@ def test_the_largest_size_that_passes_is_found():
     view = seen()
     limited = replace(
         view,
-        run_preview=lambda rows: Preview(rows[:, 0] > 7.3, rows, torch.ones(8, dtype=torch.bool)),
+        run_preview=lambda rows: Preview(
+            view.malicious & (rows[0, 0] > 7.3), view.updates, torch.ones(8, dtype=torch.bool)
+        ),
     )
     assert longest(limited, lambda size: torch.full((3, 400), size), 0.5) == pytest.approx(7.3, rel=0.02)
-    assert longest(view, lambda size: torch.full((3, 400), size), 0.5) == 64 * 0.5  # nobody is ever accused
+    assert longest(view, lambda size: torch.full((3, 400), size), 0.5) == 64 * 0.5  # nothing is accused
 
 
 def test_stealth_sends_the_most_harmful_of_what_passes():
     view = seen()
     lengths = np.linalg.norm(calibrated(view, view.updates), axis=1)
     limited = accuse_longer_than(1.5 * lengths.max(), view)
-    found = attacks.make("stealth").strike(limited).rows
-    foreseen = limited.preview(found)
-    assert not foreseen.accused.any()
-    assert damage(limited, limited.preview(view.updates), foreseen) > 0
+    found = after(attacks.make("stealth"), limited)
+    preview = limited.preview(found[5:])
+    assert not preview.accused.any()
+    assert damage(limited, limited.preview(view.updates[5:]), preview) > 0
 
 
 def test_stealth_starts_from_its_own_row_and_is_no_longer_than_the_victims_however_it_was_led_astray():
@@ -275,59 +275,63 @@ def test_stealth_starts_from_its_own_row_and_is_no_longer_than_the_victims_howev
     honest = calibrated(hopeless, view.updates)
     lengths = np.linalg.norm(honest, axis=1)
     usual = np.sort(lengths[:5])[2]
-    rows = calibrated(hopeless, attacks.make("stealth").strike(hopeless).rows)
+    rows = calibrated(hopeless, after(attacks.make("stealth"), hopeless))
     expected = honest[5:] * np.minimum(1, usual / lengths[5:])[:, None]
     np.testing.assert_allclose(rows[5:], expected, atol=1e-4)
 
 
 def test_the_worst_of_a_family_is_the_one_that_does_the_most_harm():
     view = seen()
-    sent = attacks.make("worst-of", family=["lie", "ipm"], sizes=[1.0]).strike(view).rows
-    before = view.preview(view.updates)
+    sent = after(attacks.make("worst-of", family=["lie", "ipm"], sizes=[1.0]), view)
+    before = view.preview(view.updates[5:])
     done = {
-        name: damage(view, before, view.preview(attacks.make(name).strike(view).rows))
+        name: damage(view, before, view.preview(after(attacks.make(name), view)[5:]))
         for name in ("lie", "ipm")
     }
     assert done["ipm"] > done["lie"]
-    torch.testing.assert_close(sent, attacks.make("ipm").strike(view).rows)
+    torch.testing.assert_close(sent, after(attacks.make("ipm"), view))
 
 
 def test_without_a_server_the_plain_mean_stands_for_it():
     updates = matrix(4, 6)
-    ahead = View(updates, torch.zeros(4, dtype=torch.bool)).preview(updates)
-    np.testing.assert_allclose(ahead.models[2], updates.numpy().mean(axis=0), rtol=1e-5)
+    view = View(updates, torch.tensor([False, True, False, False]))
+    ahead = view.preview(torch.full((1, 6), 9.0))
+    expected = (updates.numpy().sum(axis=0) - updates[1].numpy() + 9) / 4
+    np.testing.assert_allclose(ahead.models[2], expected, rtol=1e-5)
     assert not ahead.accused.any()
 
 
-def test_a_scene_is_what_the_server_sees():
+def test_the_geometry_is_that_of_the_server():
     view = seen()
-    scene = Geometry.of(view)
-    np.testing.assert_allclose(scene.rows, calibrated(view, view.updates), atol=1e-5)
-    torch.testing.assert_close(scene.updates(scene.rows[5:]), view.updates[5:], atol=1e-5, rtol=1e-5)
+    geometry = Geometry.of(view)
+    np.testing.assert_allclose(geometry.rows, calibrated(view, view.updates), atol=1e-5)
+    torch.testing.assert_close(geometry.updates(geometry.rows[5:]), view.updates[5:], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("method", methods.names())
-def test_what_is_foreseen_is_what_comes_and_nothing_changes_by_it(method: str):
+def test_a_preview_is_what_then_happens_and_changes_nothing(method: str):
     simulation = Simulation(fedcap.Experiment(method=method, attack="none", **TINY), make_pool(1))
     simulation.play()
     server = simulation.server
-    sent = server.open(simulation.names)
-    serving = server.serve([Upload(k, sent.round, torch.zeros(server._size), 1) for k in sent.asked])
+    sent = server.begin(simulation.names)
+    size = simulation.layout.size
+    if len(sent.pending):
+        pending = server.clients.names(sent.pending)
+        sent = server.supply([Upload(k, server.round, torch.zeros(size), 1) for k in pending])
+    clients = server.clients.names(sent.ids)
     generator = torch.Generator().manual_seed(1)
     uploads = [
-        Upload(
-            k, serving.round, torch.randn(server._size, generator=generator), 9, torch.zeros(serving.extra)
-        )
-        for k in serving.clients
+        Upload(k, server.round, torch.randn(size, generator=generator), 9, torch.zeros(sent.feedback))
+        for k in clients
     ]
-    root = None if serving.root_start is None else torch.randn(server._size, generator=generator)
+    root = None if simulation.data.root is None else torch.randn(size, generator=generator)
     before = {name: tensor.clone() for name, tensor in server.state_dict().items()}
-    closing, offer = server.preview(uploads, root)
+    previewed, models = server.preview(uploads, root)
     assert all(torch.equal(tensor, before[name]) for name, tensor in server.state_dict().items())
-    assert server.close(uploads, root) == closing
-    then = server.models_for(serving.clients)
-    assert then.clients == offer.clients
-    assert torch.equal(then.dispatch.models, offer.dispatch.models)
+    assert server.finish(uploads, root) == previewed
+    then = server.models_for(clients)
+    assert torch.equal(then.ids, models.ids)
+    assert torch.equal(then.models, models.models)
 
 
 @pytest.mark.parametrize("attack", ADAPTIVE, ids=str)

@@ -25,24 +25,25 @@ def seen() -> list[View]:
 
 
 def test_an_attacker_sees_what_was_sent_the_servers_model_its_pools_and_its_limits(seen: list[View]) -> None:
-    simulation = Simulation(fedcap.Experiment(attack="attack_tools:Looking", **QUICK), make_pool(1))
+    simulation = Simulation(fedcap.Experiment(attack="attack_tools:Recording", **QUICK), make_pool(1))
     for number in (1, 2, 3):
         seen.clear()
-        held, model = simulation.server.pools, simulation.server.global_model
-        start = simulation.server.request_start
+        held = simulation.server.inspect()
+        start = simulation.server.models_for(simulation.names).start
         record = simulation.play()
+        held_clients = simulation.server.clients.names(held.ids)
         *asked, view = seen
         assert [view.round, view.request] == [number, False]
         assert list(view.clients) == record.participants
-        assert torch.equal(view.server.reference, model)
-        assert view.server.clients == held[0]
-        assert torch.equal(view.server.models, held[1])
+        assert torch.equal(view.server.reference, held.global_model)
+        assert list(view.server.clients) == held_clients
+        assert torch.equal(view.server.models, held.models)
         assert view.server.limits == {"norm": 6}
         assert [k for k, bad in zip(view.clients, view.malicious, strict=True) if bad] == [
             k for k in record.participants if k in simulation.malicious
         ]
         if number == 1:
-            assert torch.equal(view.received(3)[0], model)
+            assert torch.equal(view.received(3)[0], held.global_model)
         for requests in asked:
             assert requests.request
             assert set(requests.clients) <= set(record.asked)
@@ -51,7 +52,7 @@ def test_an_attacker_sees_what_was_sent_the_servers_model_its_pools_and_its_limi
 
 def test_what_each_was_sent_is_what_it_trained_from(seen: list[View]) -> None:
     simulation = Simulation(
-        fedcap.Experiment(attack="attack_tools:Looking", method="fedfomo", **QUICK), make_pool(1)
+        fedcap.Experiment(attack="attack_tools:Recording", method="fedfomo", **QUICK), make_pool(1)
     )
     simulation.play()
     simulation.play()
@@ -70,15 +71,31 @@ def simulation_pool(view: View) -> tuple[tuple[str, ...], Tensor]:
 
 def test_no_attack_can_write_into_the_server() -> None:
     settings = {**QUICK, "method": "fedavg", "attack": "attack_tools:Writing"}
-    quiet = {**settings, "attack": "attack_tools:Looking"}
+    quiet = {**settings, "attack": "attack_tools:Recording"}
     assert without_times(fedcap.Experiment(**settings).run()) == without_times(
         fedcap.Experiment(**quiet).run()
     )
 
 
+@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize("method", ["fedcap", "fedavg", "fedfomo"])
+def test_previews_change_neither_the_matrix_of_updates_nor_the_server(method: str, short: bool) -> None:
+    def result(previews: int) -> object:
+        attack = attack_tools.Previewing(previews=previews, short=short)
+        simulation = Simulation(fedcap.Experiment(method=method, attack=attack, **QUICK), make_pool(1))
+        attack_tools.SERVERS[:] = [simulation.server]
+        while not simulation.is_finished:
+            record = simulation.play()
+            rejected = set(record.refused) & simulation.malicious
+            assert rejected == (simulation.malicious & set(record.participants) if short else set())
+        return without_times(simulation.result())
+
+    assert result(previews=3) == result(previews=0)
+
+
 def test_a_view_of_updates_alone_says_that_it_does_not_know_what_was_sent() -> None:
     view = View(torch.ones(2, 3), torch.tensor([True, False]))
-    with pytest.raises(ValueError, match="does not say what was sent"):
+    with pytest.raises(ValueError, match="it has no received models"):
         view.received(0)
     assert view.server.reference is None
     assert torch.equal(view.benign, torch.ones(1, 3))

@@ -121,7 +121,8 @@ def test_every_error_is_one_line_and_an_exit_code(
 
 
 def test_every_hint_belongs_to_a_code_of_the_library() -> None:
-    files = [path for path in (Path(__file__).parents[1] / "src").rglob("*.py") if "cli" not in path.parts]
+    package = Path(__file__).parents[1] / "src" / "fedcap"
+    files = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] != "cli"]
     source = "".join(path.read_text() for path in files)
     for hint in HINTS:
         assert f'"{hint.partition(":")[0]}"' in source, hint

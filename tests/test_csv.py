@@ -148,7 +148,7 @@ def cells(column: int, row: int, cell: object) -> list[object]:
             1,
             3,
             "red",
-            r"column 'b' must hold numbers \('red' in line 5\).*or leave it out as dataset\.ignore$",
+            r"column 'b' must hold numbers \('red' in line 5\).*or ignore it \(dataset\.ignore\)$",
         ),
         (1, 3, "inf", r"1 of 120 inputs are not finite"),
         (3, 4, "", r"column 'diagnosis' has no value for 1 of 120 samples, first in line 6:"),

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
+from helpers import Ended, end_round
 from torch import nn
 
 from fedcap.detection import Batch
 from fedcap.errors import InputError
 from fedcap.methods import make
-from fedcap.methods.base import Conclusion, conclude
 from fedcap.training import Layout
 
 
@@ -65,7 +65,7 @@ class Reference:
         total = sum(self.samples.values())
         return sum((n / total * self.models[k] for k, n in self.samples.items()), np.zeros(SIZE))
 
-    def dispatch(self, ids: list[int], requests: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+    def send(self, ids: list[int], requests: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
         pool = sorted(self.models)
         self.before = self.w
         if pool:
@@ -107,7 +107,7 @@ class Played:
 
     received: torch.Tensor
     mixing: torch.Tensor | None
-    found: Conclusion
+    found: Ended
 
     @property
     def removed(self) -> dict[int, str]:
@@ -133,38 +133,38 @@ class Match:
     def draw(self, ids: list[int], length: float = 1.0) -> dict[int, np.ndarray]:
         return {k: length * self.rng.normal(size=SIZE) / math.sqrt(SIZE) for k in ids}
 
-    def round(self, ids: list[int], sent: dict[int, np.ndarray] | None = None):
+    def round(self, ids: list[int], updates: dict[int, np.ndarray] | None = None):
         tensor_ids = torch.tensor(ids, dtype=torch.long)
-        asked = tensor_ids[self.method.asks(self.state, tensor_ids)].tolist()
+        sent = self.method.send(self.state, tensor_ids)
+        asked = sent.pending.tolist()
         customised = self.reference.customise and self.reference.models
         assert asked == [k for k in ids if customised and k not in self.reference.models]
         if asked:
-            np.testing.assert_array_equal(self.method.request_start(self.state).numpy(), self.previous)
+            np.testing.assert_array_equal(sent.start.numpy(), self.previous)
         requests = self.draw(asked)
-        dispatch = self.method.send(
-            self.state, tensor_ids, {k: torch.from_numpy(r) for k, r in requests.items()}
-        )
-        expected = self.reference.dispatch(ids, requests)
-        received = dispatch.models[dispatch.rows[:, 0]].clone()
+        if asked:
+            given = {k: torch.from_numpy(r) for k, r in requests.items()}
+            sent = self.method.send(self.state, tensor_ids, given)
+        expected = self.reference.send(ids, requests)
+        received = sent.models[sent.index[:, 0]].clone()
         for at, k in enumerate(ids):
             np.testing.assert_allclose(received[at].numpy(), expected[k], rtol=1e-9, atol=1e-11)
-            if dispatch.mixing is not None:
+            if sent.mixing is not None:
                 np.testing.assert_allclose(
-                    dispatch.mixing[at].numpy(), self.reference.weights[k], rtol=1e-9, atol=1e-12
+                    sent.mixing[at].numpy(), self.reference.weights[k], rtol=1e-9, atol=1e-12
                 )
-        sent = self.draw(ids) if sent is None else sent
-        arrived = sorted(sent)
+        updates = self.draw(ids) if updates is None else updates
+        arrived = sorted(updates)
         samples = {k: float(self.rng.integers(1, 100)) for k in arrived}
-        uploads = Batch(
+        batch = Batch(
             torch.tensor(arrived, dtype=torch.long),
-            torch.from_numpy(np.stack([sent[k] for k in arrived])) if arrived else torch.empty(0, SIZE),
+            torch.from_numpy(np.stack([updates[k] for k in arrived])) if arrived else torch.empty(0, SIZE),
             torch.tensor([samples[k] for k in arrived], dtype=torch.float64),
         )
-        memory = self.method.defence.start() if self.method.defence else {}
-        found = conclude(self.method, self.state, memory, dispatch, uploads)
+        found = end_round(self.method, self.state, batch, sent)
         self.state = found.state
-        out = self.reference.aggregate(sent, samples)
-        assert sorted(found.verdict.removed if self.method.detect else found.refused) == sorted(out)
+        out = self.reference.aggregate(updates, samples)
+        assert sorted(found.verdict.removed if self.method.detect else found.uncounted) == sorted(out)
         assert self.state.ids.tolist() == sorted(self.reference.models)
         self.previous = self.state.model.numpy()
         np.testing.assert_allclose(self.previous, self.reference.w, rtol=1e-9, atol=1e-11)
@@ -175,7 +175,7 @@ class Match:
                     rows[at].numpy(), getattr(self.reference, pool)[k], rtol=1e-9, atol=1e-11
                 )
             assert float(self.state.samples[at]) == self.reference.samples[k]
-        return Played(received, dispatch.mixing, found)
+        return Played(received, sent.mixing, found)
 
 
 def test_in_the_first_round_everybody_receives_the_common_start():
@@ -206,7 +206,7 @@ def test_newcomers_are_asked_for_a_request_trained_from_last_rounds_global_model
 def test_nobody_is_asked_while_the_pools_are_empty():
     method = make("fedcap")
     state = method.init(torch.zeros(SIZE), LAYOUT)
-    assert not method.asks(state, torch.arange(4)).any()
+    assert not len(method.send(state, torch.arange(4)).pending)
 
 
 def test_whoever_is_too_long_is_removed_and_leaves_the_pools():
@@ -225,11 +225,11 @@ def test_the_norm_that_counts_is_the_calibrated_one():
     match.round([0, 1, 2])
     # The update that takes client 0 exactly to the global model has length zero once calibrated.
     ids = torch.tensor([0, 1, 2])
-    dispatch = match.method.send(match.state, ids, {})
-    sent = match.draw([0, 1, 2])
-    sent[0] = (match.method.global_model(match.state) - dispatch.models[0]).numpy()
-    played = match.round([0, 1, 2], sent)
-    assert float(played.found.look.norms[0]) == pytest.approx(0, abs=1e-12)
+    sent = match.method.send(match.state, ids)
+    updates = match.draw([0, 1, 2])
+    updates[0] = (match.method.inspect(match.state).global_model - sent.models[0]).numpy()
+    played = match.round([0, 1, 2], updates)
+    assert float(played.found.view.norms[0]) == pytest.approx(0, abs=1e-12)
 
 
 def test_a_calibrated_norm_of_exactly_the_threshold_stays():
@@ -240,7 +240,7 @@ def test_a_calibrated_norm_of_exactly_the_threshold_stays():
     updates[0, :2] = torch.tensor([6.0, 8.0])
     updates[1, :2] = torch.tensor([6.0, 8.001])
     uploads = Batch(ids, updates, torch.ones(2))
-    found = conclude(method, state, method.defence.start(), method.send(state, ids, {}), uploads)
+    found = end_round(method, state, uploads)
     assert found.state.ids.tolist() == [0]
     assert list(found.verdict.removed) == [1]
 
@@ -264,7 +264,7 @@ def test_a_row_that_is_not_finite_is_removed_under_any_threshold():
     updates = torch.zeros(2, SIZE)
     updates[1] = math.inf
     uploads = Batch(ids, updates, torch.ones(2))
-    found = conclude(method, state, method.defence.start(), method.send(state, ids, {}), uploads)
+    found = end_round(method, state, uploads)
     assert found.verdict.removed[1].sentence == "not finite"
 
 
@@ -290,7 +290,7 @@ def test_when_nobody_comes_through_the_last_pools_stand_without_the_removed():
 def test_when_everybody_is_removed_the_global_model_stands():
     match = Match()
     match.round([0, 1])
-    expected = match.method.global_model(match.state)
+    expected = match.method.inspect(match.state).global_model
     match.round([0, 1], match.draw([0, 1], length=1000))
     assert match.state.ids.tolist() == []
     played = match.round([4, 5])
@@ -339,7 +339,7 @@ def test_without_detection_the_long_stay_and_only_what_is_no_number_is_refused()
     sent[2][0] = math.nan
     played = match.round([0, 1, 2], sent)
     assert played.removed == {}
-    assert played.found.refused == {2: "not finite"}
+    assert played.found.uncounted == {2}
     assert match.state.ids.tolist() == [0, 1]
     match.round([0, 1, 2])
 
@@ -379,21 +379,10 @@ def test_options_outside_their_range_are_refused(options: dict[str, object]):
         make("fedcap", **options)
 
 
-def test_the_models_of_a_dispatch_are_used_up_by_the_end_of_its_round():
-    match = Match()
-    match.round([0, 1, 2])
-    ids = torch.arange(3)
-    dispatch = match.method.send(match.state, ids, {})
-    uploads = Batch(ids, torch.zeros(3, SIZE, dtype=torch.float64), torch.ones(3))
-    conclude(match.method, match.state, match.method.defence.start(), dispatch, uploads)
-    with pytest.raises(RuntimeError, match="closed once"):
-        conclude(match.method, match.state, match.method.defence.start(), dispatch, uploads)
-
-
 def test_what_the_server_holds_is_never_handed_over():
     method = make("fedcap")
     state = method.init(torch.zeros(SIZE), LAYOUT)
     ids = torch.tensor([0])
-    dispatch = method.send(state, ids, {})  # one client, and the global model for it
-    method.look(state, dispatch, Batch(ids, torch.ones(1, SIZE), torch.ones(1)))
+    sent = method.send(state, ids)  # one client, and the global model for it
+    method.view(state, sent, Batch(ids, torch.ones(1, SIZE), torch.ones(1)))
     assert torch.equal(state.model, torch.zeros(SIZE))

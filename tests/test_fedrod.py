@@ -87,7 +87,7 @@ def test_fedrod_trains_generic_and_personal_head_as_written_out(build, head: str
     network = Network(build())
     received = network.weights.clone()
     first = method.client_init(network)
-    own = {"personal": torch.zeros_like(received), "head": first["head"] + 0.1}
+    state = {"personal": torch.zeros_like(received), "head": first["head"] + 0.1}
 
     module = copy.deepcopy(network.module).train()
     if split is not None:
@@ -117,7 +117,7 @@ def test_fedrod_trains_generic_and_personal_head_as_written_out(build, head: str
         shared.step()
         mine.step()
 
-    trained = method.train(client_of(build, samples, IN_ORDER), received[None], own)
+    trained = method.train(client_of(build, samples, IN_ORDER), received[None], state)
     by_hand = Network(module).weights
     head_by_hand = torch.cat([p.detach().flatten() for p in own.parameters()])
     assert_near(trained.update, by_hand - received)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from view_tools import calibrated, cosine, seen
+from view_tools import after, calibrated, cosine, seen
 
 from fedcap import attacks
 
@@ -15,7 +15,7 @@ from fedcap import attacks
 def test_to_inflate_is_to_lie_further_out_in_ones_own_direction():
     view = seen()
     honest = calibrated(view, view.updates)
-    rows = calibrated(view, attacks.make("inflate", stretch=2.0, most=100.0).strike(view).rows)
+    rows = calibrated(view, after(attacks.make("inflate", stretch=2.0, most=100.0), view))
     usual = np.sort(np.linalg.norm(honest[:5], axis=1))[2]
     for attacker in (5, 6, 7):
         assert cosine(rows[attacker], honest[attacker]) == pytest.approx(1.0, abs=1e-5)
@@ -25,11 +25,11 @@ def test_to_inflate_is_to_lie_further_out_in_ones_own_direction():
 
 def test_who_inflates_goes_no_further_in_a_round_than_told():
     view, attack = seen(), attacks.make("inflate", stretch=9.0, most=1.5)
-    first = attack.strike(view)
+    sent = after(attack, view)
     usual = float(view.benign.norm(dim=1).median())
-    np.testing.assert_allclose(first.rows[5:].norm(dim=1), 1.5 * usual, rtol=1e-5)
-    shorter = replace(view, updates=view.updates / 4, memory=first.memory, round=2)
-    lengths = attack.strike(shorter).rows[5:].norm(dim=1)
+    np.testing.assert_allclose(sent[5:].norm(dim=1), 1.5 * usual, rtol=1e-5)
+    shorter = replace(view, updates=view.updates / 4, round=2)
+    lengths = after(attack, shorter)[5:].norm(dim=1)
     np.testing.assert_allclose(lengths, 1.5 * usual, rtol=1e-5)  # by the longest so far, not by this round's
 
 
@@ -37,8 +37,8 @@ def test_who_inflates_is_not_given_away_by_what_has_overflowed_or_stands_still()
     view = seen()
     broken = view.updates.clone()
     broken[0], broken[1] = torch.nan, torch.inf
-    crafted = attacks.make("inflate").strike(replace(view, updates=broken))
-    assert bool(crafted.rows[5:].isfinite().all())
-    assert float(crafted.memory["longest"]) < 100
+    sent = after(attacks.make("inflate"), replace(view, updates=broken))
+    assert bool(sent[5:].isfinite().all())
+    assert float(view.memory["longest"]) < 100
     still = attacks.make("inflate")(torch.zeros(6, 3), torch.arange(6) > 3)
     assert bool((still == 0).all())

@@ -37,16 +37,12 @@ def test_an_option_has_its_type_its_default_and_its_line(capsys: pytest.CaptureF
     options = {option["name"]: option for option in found["options"]}
     assert options["alpha"]["type"] == 'number ≥ 0 and ≤ 10000 or "auto"'
     assert options["alpha"]["default"] == "10.0"
-    assert (
-        options["alpha"]["line"]
-        == "How sharply likeness decides the mixing weights (Eq. 5); `auto` goes by how much likeness varies."
-    )
+    assert "mixing weights (Eq. 5)" in options["alpha"]["line"]
     assert options["similarity"]["type"] == '"all" or "last-layer"'
     assert options["customise"]["type"] == "true or false"
     assert options["customise"]["default"] == "true"
     assert options["t_norm"]["type"] == "number > 0"
-    assert options["detectors"]["line"].startswith("Who looks for malicious clients: the preset's")
-    assert options["policy"]["line"].startswith("How the detectors' accusations lead to removal")
+    assert options["detectors"]["line"].startswith("Detectors of malicious clients")
     assert "ACSAC 2024" in found["about"]
 
 

@@ -51,39 +51,43 @@ def crew() -> Iterator[WorkerPool]:
 def test_hostile_rows_never_break_a_round_and_are_told(name: str):
     rows = torch.randn(10, 6)
     rows[2], rows[5, 0] = math.nan, math.inf
-    uploads = Batch(torch.arange(10), rows, torch.ones(10), malicious=3)
+    uploads = Batch(torch.arange(10), rows, torch.ones(10), assumed_malicious=3)
     method = methods.make("fedavg", rule=name)
     state = method.init(torch.zeros(6), Layout.of(nn.Linear(5, 1)))
     found = end_round(method, state, uploads)
-    assert found.refused == {2: "not finite", 5: "not finite"}
-    assert math.isnan(found.look.norms[2])
+    assert found.uncounted == {2, 5}
+    assert math.isnan(found.view.norms[2])
     assert list(found.notes) == []
     good = [k for k in range(10) if k not in (2, 5)]
     assert torch.equal(found.state.model, make_rule(name)(rows[good], torch.ones(8), 1))
 
 
 def test_a_round_too_small_for_m_lowers_it_and_says_so():
-    uploads = Batch(torch.arange(4), torch.randn(4, 3), torch.ones(4), malicious=2)
-    step, notes = combine(make_rule("multi-krum"), uploads)
+    uploads = Batch(torch.arange(4), torch.randn(4, 3), torch.ones(4), assumed_malicious=2)
+    notes = []
+    step = combine(make_rule("multi-krum"), uploads, notes)
     assert torch.equal(step, make_rule("multi-krum")(uploads.updates, malicious=1))
-    assert notes == ["2 malicious of 4 rows assumed: MultiKrum, told 1, withstands 0"]
+    assert notes == ["2 malicious of 4 rows assumed: MultiKrum, given M = 1, tolerates 0"]
 
 
 def test_a_rule_that_withstands_fewer_than_are_assumed_says_so_and_a_mean_promises_nothing():
-    uploads = Batch(torch.arange(20), torch.randn(20, 3), torch.ones(20), malicious=6)
-    _, notes = combine(make_rule("bucketing", rule="median", size=2), uploads)
-    assert notes == ["6 malicious of 20 rows assumed: Bucketing, told 6, withstands 4"]
-    assert combine(make_rule("median"), uploads)[1] == []
-    assert combine(make_rule("mean"), uploads)[1] == []
+    uploads = Batch(torch.arange(20), torch.randn(20, 3), torch.ones(20), assumed_malicious=6)
+    notes = []
+    combine(make_rule("bucketing", rule="median", size=2), uploads, notes)
+    assert notes == ["6 malicious of 20 rows assumed: Bucketing, given M = 6, tolerates 4"]
+    for rule in ("median", "mean"):
+        notes = []
+        combine(make_rule(rule), uploads, notes)
+        assert notes == []
 
 
 def test_a_round_too_small_for_the_rule_takes_the_median_and_says_so():
-    uploads = Batch(torch.arange(2), torch.randn(2, 3), torch.ones(2), malicious=0)
-    step, notes = combine(make_rule("krum"), uploads)
+    uploads = Batch(torch.arange(2), torch.randn(2, 3), torch.ones(2), assumed_malicious=0)
+    notes = []
+    step = combine(make_rule("krum"), uploads, notes)
     assert_near(step, uploads.updates.mean(dim=0))
     assert notes == ["2 rows are too few for Krum: median used"]
-    step, notes = combine(make_rule("krum"), uploads.only(torch.zeros(2, dtype=torch.bool)))
-    assert step is None
+    assert combine(make_rule("krum"), uploads.only(torch.zeros(2, dtype=torch.bool)), []) is None
 
 
 def test_small_rounds_go_on_and_are_noted_in_the_record():

@@ -117,7 +117,7 @@ def test_a_dry_run_prints_the_settings_and_writes_nothing(
     assert (code, err) == (0, "")
     assert list(Path().iterdir()) == []
     assert "20 clients, 6 of them malicious" in out
-    assert "· 1 round\n" in out
+    assert "· 2 rounds\n" in out
     harmless = call(capsys, "run", "--dry-run", "--attack", "ipm", "--malicious", "0")[1]
     assert "ipm by no client" in harmless
     assert "20 clients, none of them malicious" in harmless
@@ -144,7 +144,7 @@ def test_a_dry_run_in_json_has_settings_clients_attackers_weights_and_rounds(
     assert found["settings"] == tomllib.loads(Path("x/config.toml").read_text())
     assert found["clients"] == provenance["clients"]
     assert sorted(found["malicious"]) == sorted(provenance["malicious"])
-    assert (found["weights"], found["rounds"]) == (provenance["weights"], 1)
+    assert (found["weights"], found["rounds"]) == (provenance["weights"], 2)
     assert found["train_samples"] + found["test_samples"] <= 1797
     code, out, _ = call(capsys, "run", "--resume", "x", "--dry-run", "--json")
     assert json.loads(out) == found

@@ -1,8 +1,10 @@
-"""The driver's contract: all that a federation needs of a server, with identities that are not numbers."""
+"""The server: rounds, names of clients, validation, removal, and its state, for any method."""
 
 from __future__ import annotations
 
 import copy
+import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from torch import nn
 
 from fedcap import methods
 from fedcap.errors import InputError
+from fedcap.methods.base import Sent
 from fedcap.server.index import ClientIndex
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
@@ -30,34 +33,51 @@ def rows(count: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(size=(count, SIZE))).float() / 10
 
 
-def play(here: Server, clients: tuple[str, ...] = SITES, seed: int = 0) -> list[torch.Tensor]:
-    """Play a round in which everybody answers; return the models that were served."""
-    sent = here.open(clients)
-    sent = rows(len(clients), seed)
-    requests = [Upload(k, sent.round, row, 5) for k, row in zip(sent.asked, rows(9, seed + 1), strict=False)]
-    serving = here.serve(requests)
-    models = [m.clone() for m in serving.dispatch.models[serving.dispatch.rows[:, 0]]]
-    here.close([Upload(k, serving.round, row, 5) for k, row in zip(serving.clients, sent, strict=True)])
+def play(here: Server, clients: Sequence[str] = SITES, seed: int = 0) -> list[torch.Tensor]:
+    """Play a round in which all clients answer; return the model that each was sent."""
+    sent = here.begin(clients)
+    updates = rows(len(clients), seed)
+    pending = here.clients.names(sent.pending)
+    sent = here.supply(
+        [Upload(k, here.round, row, 5) for k, row in zip(pending, rows(9, seed + 1), strict=False)]
+    )
+    models = [model.clone() for model in sent.models[sent.index[:, 0]]]
+    here.finish(answers(here, sent, updates))
     return models
+
+
+def answers(here: Server, sent: Sent, updates: torch.Tensor) -> list[Upload]:
+    """Return the participants' uploads."""
+    return [Upload(k, here.round, row, 5) for k, row in zip(names(here, sent), updates, strict=True)]
+
+
+def names(here: Server, sent: Sent) -> list[str]:
+    return here.clients.names(sent.ids)
+
+
+def model_of(here: Server) -> torch.Tensor:
+    model = here.inspect().global_model
+    assert model is not None
+    return model
 
 
 # --- Identities and rows
 
 
-def test_clients_keep_their_rows_for_good_whatever_they_are_called():
-    roster = ClientIndex(SITES)
-    assert roster.add("charité") == 1
-    assert roster.add("late") == 5
-    assert roster.rows(["late", "0"]).tolist() == [5, 2]
-    assert roster.names([4, 0]) == ["9f:3a", "st-mary"]
+def test_clients_keep_their_rows_for_good():
+    index = ClientIndex(SITES)
+    index.add("charité")
+    index.add("late")
+    assert index.rows(["late", "charité", "0"]).tolist() == [5, 1, 2]
+    assert index.names(torch.tensor([4, 0])) == ["9f:3a", "st-mary"]
     again = ClientIndex()
-    again.restore(roster.tensors())
+    again.load_state_dict(index.state_dict())
     assert list(again) == [*SITES, "late"]
-    with pytest.raises(InputError, match="'nobody' is not enrolled"):
-        roster.row("nobody")
+    with pytest.raises(InputError, match="'nobody' is not in the client index"):
+        index.row("nobody")
 
 
-def test_names_and_owners_survive_among_tensors():
+def test_names_and_prefixes_are_read_back_from_tensors():
     assert tensor_to_names(names_to_tensor(SITES)) == list(SITES)
     assert tensor_to_names(names_to_tensor([])) == []
     tensors = {"a": torch.ones(1), "b.c": torch.zeros(2)}
@@ -67,47 +87,64 @@ def test_names_and_owners_survive_among_tensors():
     }
 
 
-def test_participants_are_served_in_the_order_of_the_roster():
+def test_participants_are_sorted_by_the_client_index():
     here = server()
-    sent = here.open(["käthe", "st-mary", "käthe", "new"])
-    assert sent.clients == ("st-mary", "käthe", "new")
-    assert here.serve().clients == sent.clients
+    sent = here.begin(["käthe", "st-mary", "käthe", "new"])
+    assert names(here, sent) == ["st-mary", "käthe", "new"]
     assert here.clients.row("new") == 5
 
 
 # --- Rounds
 
 
-def test_the_server_knows_its_round():
+def test_the_server_numbers_the_rounds():
     here = server()
     assert here.round == 0
-    assert here.open(SITES).round == 1
-    assert here.serve().round == 1
-    assert here.close([]).round == 1
-    assert here.open(SITES).round == 2
+    here.begin(SITES)
+    assert here.round == 1
+    assert here.finish([]).round == 1
+    here.begin(SITES)
+    assert here.round == 2
 
 
-def test_steps_out_of_order_are_refused():
+def test_a_round_of_twenty_thousand_newcomers_begins_in_less_than_a_second():
     here = server()
-    with pytest.raises(RuntimeError, match="no round is open"):
-        here.serve()
-    here.open(SITES)
-    with pytest.raises(RuntimeError, match="no round is being played"):
-        here.close([])
-    here.serve()
-    here.close([])
-    with pytest.raises(RuntimeError, match="no round is being played"):
-        here.close([])
+    play(here)
+    newcomers = [f"site {number}" for number in range(20_000)]
+    requests = [Upload(k, 2, row, 5) for k, row in zip(newcomers, rows(len(newcomers)), strict=True)]
+    began = time.process_time()
+    assert len(here.begin(newcomers).pending) == len(newcomers)
+    assert len(here.supply(requests).ids) == len(newcomers)
+    assert time.process_time() - began < 1
 
 
-def test_late_repeated_and_uninvited_answers_count_for_nothing():
+def test_steps_out_of_order_are_errors():
+    here = server()
+    with pytest.raises(RuntimeError, match="no round has begun"):
+        here.supply([])
+    with pytest.raises(RuntimeError, match="no round is under way"):
+        here.finish([])
+    here.begin(SITES)
+    here.finish([])
+    with pytest.raises(RuntimeError, match="no round is under way"):
+        here.finish([])
+
+
+def test_a_round_with_pending_clients_cannot_be_finished():
+    here = server()
+    play(here, SITES[:3])
+    here.begin(SITES)
+    with pytest.raises(RuntimeError, match="supply if clients are pending"):
+        here.finish([])
+
+
+def test_late_repeated_and_uninvited_answers_do_not_count():
     here = server("fedavg")
     play(here)
-    here.open(SITES[:3])
-    here.serve()
-    before = here.global_model.clone()
+    here.begin(SITES[:3])
+    before = model_of(here).clone()
     good = torch.ones(SIZE)
-    closing = here.close(
+    outcome = here.finish(
         [
             Upload("st-mary", 1, 100 * good, 5),
             Upload("charité", 2, good, 5),
@@ -116,172 +153,166 @@ def test_late_repeated_and_uninvited_answers_count_for_nothing():
             Upload("mallory", 2, 100 * good, 5),
         ]
     )
-    torch.testing.assert_close(here.global_model, before + good)
-    assert closing.refused == {
+    torch.testing.assert_close(model_of(here), before + good)
+    assert outcome.rejected == {
         "st-mary": "answers round 1, this is round 2",
         "käthe": "was not asked to take part",
         "mallory": "was not asked to take part",
     }
-    assert closing.ignored == (("charité", "sent more than once: only the first was looked at"),)
+    assert outcome.ignored == (("charité", "sent more than once: only the first upload is used"),)
 
 
-def test_newcomers_are_asked_and_served_by_their_request():
+def test_newcomers_are_asked_for_an_update_and_receive_a_model():
     here = server()
     play(here, SITES[:3])
-    sent = here.open(SITES)
-    assert sent.asked == ("käthe", "9f:3a")
+    sent = here.begin(SITES)
+    assert here.clients.names(sent.pending) == ["käthe", "9f:3a"]
     assert sent.start is not None
     requests = [Upload("käthe", 2, rows(1)[0], 5), Upload("9f:3a", 1, rows(1)[0], 5)]
-    serving = here.serve(requests)
-    assert serving.clients == SITES[:4]
-    assert serving.offer.refused == {"9f:3a": "request answers round 1, this is round 2"}
+    sent = here.supply(requests)
+    assert names(here, sent) == list(SITES[:4])
+    assert sent.rejected == {"9f:3a": "request answers round 1, this is round 2"}
 
 
-def test_whoever_does_not_send_its_request_sits_the_round_out():
+def test_newcomers_without_a_valid_request_are_left_out_of_the_round():
     here = server()
     play(here, SITES[:3])
-    here.open(SITES)
+    here.begin(SITES)
     nan = torch.full((SIZE,), torch.nan)
-    serving = here.serve([Upload("9f:3a", 2, nan, 5)])
-    assert serving.clients == SITES[:3]
-    assert serving.offer.refused == {"käthe": "request did not come", "9f:3a": "request not finite"}
+    sent = here.supply([Upload("9f:3a", 2, nan, 5)])
+    assert names(here, sent) == list(SITES[:3])
+    reasons = {"käthe": "request did not come", "9f:3a": "request not finite"}
+    assert sent.rejected == reasons
+    assert here.finish(answers(here, sent, rows(3))).rejected == reasons
 
 
-def test_the_removed_are_out_for_good_and_known_by_name():
+def test_removed_clients_take_part_in_no_later_round():
     here = server(t_norm=5.0)
-    here.open(SITES)
-    serving = here.serve()
-    sent = rows(5)
-    sent[1] *= 1000
-    closing = here.close([Upload(k, 1, row, 5) for k, row in zip(serving.clients, sent, strict=True)])
-    assert list(closing.removed) == ["charité"]
-    assert closing.removed["charité"].score == "norm"
-    assert closing.scores["norm"]["charité"] > 5
-    assert closing.limits == {"norm": 5}
+    sent = here.begin(SITES)
+    updates = rows(5)
+    updates[1] *= 1000
+    outcome = here.finish(answers(here, sent, updates))
+    assert list(outcome.removed) == ["charité"]
+    assert outcome.removed["charité"].score == "norm"
+    assert outcome.scores["norm"]["charité"] > 5
+    assert outcome.limits == {"norm": 5}
     assert "charité" not in here.select(SITES, 1.0)
-    assert here.open(SITES).clients == ("st-mary", "0", "käthe", "9f:3a")
+    assert names(here, here.begin(SITES)) == ["st-mary", "0", "käthe", "9f:3a"]
 
 
-def test_what_a_client_would_be_sent_can_be_asked_without_changing_anything():
+def test_models_for_clients_are_those_of_the_next_round_and_change_nothing():
     here = server()
     play(here)
-    before = copy.deepcopy(here.tensors())
-    offer = here.models_for(SITES)
-    assert offer.clients == SITES
-    assert offer.refused == {}
-    after = here.tensors()
+    before = copy.deepcopy(here.state_dict())
+    sent = here.models_for(SITES)
+    assert names(here, sent) == list(SITES)
+    assert sent.rejected == {}
+    after = here.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    here.open(SITES)
-    assert torch.equal(here.serve().dispatch.models, offer.dispatch.models)
+    assert torch.equal(here.begin(SITES).models, sent.models)
 
 
-def test_what_else_a_method_asks_for_is_declared_by_it():
+def test_an_upload_without_the_feedback_that_the_method_asks_for_is_rejected():
     here = server("fedfomo", models=3)
-    here.open(SITES)
-    serving = here.serve()
-    assert serving.extra == 1
-    closing = here.close(
+    assert here.begin(SITES).feedback == 1
+    outcome = here.finish(
         [Upload(k, 1, row, 5, torch.zeros(1)) for k, row in zip(SITES, rows(5), strict=True)]
     )
-    assert closing.refused == {}
-    here.open(SITES)
-    assert here.serve().extra == 3
-    closing = here.close([Upload(SITES[0], 2, rows(1)[0], 5)])
-    assert closing.refused == {SITES[0]: "extra is not 3 finite numbers"}
+    assert outcome.rejected == {}
+    assert here.begin(SITES).feedback == 3
+    outcome = here.finish([Upload(SITES[0], 2, rows(1)[0], 5)])
+    assert outcome.rejected == {SITES[0]: "feedback is not 3 finite numbers"}
 
 
 @pytest.mark.parametrize("name", [name for name in methods.names() if name not in ("local", "fltrust")])
-def test_a_server_restored_from_its_tensors_goes_on_with_the_same_bits(name: str):
+def test_a_restored_server_continues_with_the_same_bits(name: str):
     one = server(name)
     play(one)
-    saved = {key: tensor.clone() for key, tensor in one.tensors().items()}
+    saved = {key: tensor.clone() for key, tensor in one.state_dict().items()}
     other = Server(methods.make(name), torch.zeros(SIZE), LAYOUT)
-    other.restore(saved)
+    other.load_state_dict(saved)
     assert other.round == 1
     for mine, theirs in zip(play(one, seed=3), play(other, seed=3), strict=True):
         assert torch.equal(mine, theirs)
-    assert all(torch.equal(part, other.tensors()[key]) for key, part in one.tensors().items())
+    assert all(torch.equal(part, other.state_dict()[key]) for key, part in one.state_dict().items())
 
 
 def test_a_round_under_way_is_forgotten_by_a_restart():
     here = server()
     play(here)
-    saved = here.tensors()
-    here.open(SITES)
-    here.serve()
-    here.restore(saved)
-    with pytest.raises(RuntimeError, match="no round is being played"):
-        here.close([])
-    assert here.open(SITES).round == 2
+    saved = here.state_dict()
+    here.begin(SITES)
+    here.load_state_dict(saved)
+    with pytest.raises(RuntimeError, match="no round is under way"):
+        here.finish([])
+    here.begin(SITES)
+    assert here.round == 2
 
 
-def test_answers_to_a_round_that_was_given_up_are_late():
+def test_answers_to_an_unfinished_round_are_late_in_the_next():
     here = server("fedavg")
-    here.open(SITES)
-    old = here.serve().round
-    here.open(SITES)
-    here.serve()
-    closing = here.close([Upload("0", old, torch.ones(SIZE), 5)])
-    assert closing.refused == {"0": "answers round 1, this is round 2"}
+    here.begin(SITES)
+    old = here.round
+    here.begin(SITES)
+    outcome = here.finish([Upload("0", old, torch.ones(SIZE), 5)])
+    assert outcome.rejected == {"0": "answers round 1, this is round 2"}
 
 
-def test_an_error_in_closing_changes_nothing():
+def test_an_error_in_finish_changes_nothing():
     here = Server(methods.make("fltrust"), torch.zeros(SIZE), LAYOUT, clients=SITES)
-    here.open(SITES)
-    serving = here.serve()
-    assert torch.equal(serving.root_start, torch.zeros(SIZE))
-    sent = [Upload(k, 1, torch.ones(SIZE), 5) for k in SITES]
+    assert torch.equal(here.begin(SITES).start, torch.zeros(SIZE))
+    uploads = [Upload(k, 1, torch.ones(SIZE), 5) for k in SITES]
     with pytest.raises(InputError, match="root set"):
-        here.close(sent)
-    assert not here.global_model.any()
-    here.close(sent, root=torch.ones(SIZE))
-    torch.testing.assert_close(here.global_model, torch.ones(SIZE))
+        here.finish(uploads)
+    assert not model_of(here).any()
+    here.finish(uploads, root=torch.ones(SIZE))
+    torch.testing.assert_close(model_of(here), torch.ones(SIZE))
 
 
-def test_somebody_removed_by_hand_leaves_the_pools_and_may_come_back_as_a_newcomer():
+def test_a_client_removed_by_the_operator_leaves_the_pool_and_may_return_as_a_newcomer():
     here = server()
     play(here)
     here.remove("0", "asked to leave")
-    assert here.pools[0] == ("st-mary", "charité", "käthe", "9f:3a")
-    assert here.open(SITES).clients == ("st-mary", "charité", "käthe", "9f:3a")
-    assert here.models_for(["0"]).refused == {"0": "was removed"}
+    others = ["st-mary", "charité", "käthe", "9f:3a"]
+    assert here.clients.names(here.inspect().ids) == others
+    assert names(here, here.begin(SITES)) == others
+    assert here.models_for(["0"]).rejected == {"0": "was removed"}
     other = server()
-    other.restore(here.tensors())
+    other.load_state_dict(here.state_dict())
     assert other.removed["0"].sentence == "asked to leave"
     other.readmit("0")
-    assert other.open(SITES).asked == ("0",)
+    assert other.clients.names(other.begin(SITES).pending) == ["0"]
 
 
 @pytest.mark.parametrize("preset", ["paper", "hardened"])
 def test_a_state_from_before_there_were_gains_is_read_and_goes_on(preset: str):
     here, other = server(preset=preset), server(preset=preset)
     play(here)
-    saved = {name: tensor for name, tensor in here.tensors().items() if name != "state.gains"}
-    other.restore({**saved, "state.update_cosines": torch.eye(len(SITES))})
+    saved = {name: tensor for name, tensor in here.state_dict().items() if name != "state.gains"}
+    other.load_state_dict({**saved, "state.update_cosines": torch.eye(len(SITES))})
     mine, theirs = play(here, seed=1), play(other, seed=1)
     assert all(model.isfinite().all() for model in theirs)
     if preset == "paper":
         assert all(torch.equal(one, two) for one, two in zip(mine, theirs, strict=True))
     play(here, seed=2), play(other, seed=2)
-    assert other.tensors()["state.gains"].shape == here.tensors()["state.gains"].shape
+    assert other.state_dict()["state.gains"].shape == here.state_dict()["state.gains"].shape
 
 
 def test_a_state_without_what_every_state_has_is_not_read():
     here = server()
     play(here)
-    saved = {name: tensor for name, tensor in here.tensors().items() if name != "state.votes"}
+    saved = {name: tensor for name, tensor in here.state_dict().items() if name != "state.votes"}
     with pytest.raises(KeyError, match="votes"):
-        server().restore(saved)
+        server().load_state_dict(saved)
 
 
-def test_nothing_is_held_against_whoever_is_readmitted():
+def test_detectors_forget_a_readmitted_client():
     here = server(preset="hardened")
-    here.open(SITES)
-    serving = here.serve([])
-    sent = rows(len(SITES))
-    sent /= sent.norm(dim=1, keepdim=True)
-    sent[2] *= 1000
-    here.close([Upload(k, serving.round, row, 5) for k, row in zip(serving.clients, sent, strict=True)])
+    sent = here.begin(SITES)
+    updates = rows(len(SITES))
+    updates /= updates.norm(dim=1, keepdim=True)
+    updates[2] *= 1000
+    here.finish(answers(here, sent, updates))
     assert set(here.removed) == {"0"}
     here.readmit("0")
     for seed in range(4):
@@ -289,55 +320,57 @@ def test_nothing_is_held_against_whoever_is_readmitted():
     assert not here.removed
 
 
-def test_a_stranger_can_be_made_a_model_without_being_enrolled():
+def test_a_client_that_never_took_part_can_be_sent_a_model():
     here = server()
-    play(here)
-    before = len(here.clients)
-    assert here.asks(["x", "st-mary", "y"]) == ["x", "y"]
-    requests = [Upload("x", here.round, rows(1)[0], 5), Upload("y", here.round, rows(2)[1], 5)]
-    offer = here.models_for(["x", "st-mary", "y"], requests)
-    assert offer.clients == ("x", "st-mary", "y")
-    assert not torch.equal(offer.dispatch.models[0], offer.dispatch.models[2])
-    assert len(here.clients) == before
+    play(here, SITES[:2])
+    before = copy.deepcopy(here.state_dict())
+    asked = ["käthe", "st-mary", "0"]
+    assert set(here.clients.names(here.models_for(asked).pending)) == {"käthe", "0"}
+    requests = [Upload("käthe", here.round, rows(1)[0], 5), Upload("0", here.round, rows(2)[1], 5)]
+    sent = here.models_for(asked, requests)
+    assert set(names(here, sent)) == set(asked)
+    of = dict(zip(names(here, sent), sent.models[sent.index[:, 0]], strict=True))
+    assert not torch.equal(of["käthe"], of["0"])
+    assert all(torch.equal(before[name], tensor) for name, tensor in here.state_dict().items())
+    with pytest.raises(InputError, match="'x' is not in the client index"):
+        here.models_for(["x"])
 
 
-def test_the_draw_depends_on_who_is_there_and_not_on_the_order():
+def test_selection_does_not_depend_on_the_order_of_the_clients():
     here = server()
-    everybody = [*SITES, "zoë", "anna"]
-    drawn = here.select(everybody, 0.5)
+    clients = [*SITES, "zoë", "anna"]
+    drawn = here.select(clients, 0.5)
     assert len(drawn) == 4
-    assert here.select(everybody[::-1], 0.5) == drawn
+    assert here.select(clients[::-1], 0.5) == drawn
 
 
-# --- A round that is given up
+# --- A cancelled round
 
 
-def test_a_round_given_up_counts_for_nothing():
+def test_a_cancelled_round_does_not_count():
     here, other = server(), server()
     for each in (here, other):
         play(each)
-    before = here.tensors()
-    here.open(SITES)
+    before = here.state_dict()
+    here.begin(SITES)
     here.cancel()
-    here.open(SITES)
-    here.serve()
+    here.begin(SITES)
     here.cancel()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in here.tensors().items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in here.state_dict().items())
     assert all(torch.equal(a, b) for a, b in zip(play(here, seed=1), play(other, seed=1), strict=True))
     assert here.round == other.round == 2
     with pytest.raises(RuntimeError, match="no round is under way"):
         here.cancel()
 
 
-def test_suspects_are_told_apart_from_others_who_are_refused():
+def test_suspected_clients_are_recorded_apart_from_other_rejected_ones():
     here = server(policy={"strikes": 2}, t_norm=1.0)
-    sent = here.open(SITES)
-    here.serve()
-    sent = rows(5)
-    sent[1] *= 1000
-    sent[2] = torch.nan
-    uploads = [Upload(k, sent.round, row, 5) for k, row in zip(SITES, sent, strict=True)]
-    closing = here.close([*uploads[:4], Upload("9f:3a", sent.round, "text", 5)])
-    assert closing.suspected.keys() == {"charité", "0"}
-    assert closing.refused.keys() == {"charité", "0", "9f:3a"}
-    assert not closing.removed
+    sent = here.begin(SITES)
+    updates = rows(5)
+    updates[1] *= 1000
+    updates[2] = torch.nan
+    uploads = answers(here, sent, updates)
+    outcome = here.finish([*uploads[:4], Upload("9f:3a", here.round, "text", 5)])
+    assert outcome.suspected.keys() == {"charité", "0"}
+    assert outcome.rejected.keys() == {"charité", "0", "9f:3a"}
+    assert not outcome.removed

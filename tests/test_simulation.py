@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,10 +14,12 @@ import torch
 from helpers import without_times
 
 import fedcap
+from fedcap.methods import hardened
+from fedcap.methods.fedavg import FedAvg
 from fedcap.runs import Result, RoundRecord
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
-from fedcap.simulation import Simulation, make_pool
+from fedcap.simulation import Simulation, loop, make_pool
 from reproduction.setups import ABLATION
 
 SMALL = {"rounds": 4, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
@@ -257,6 +260,19 @@ def test_a_run_whose_clients_are_all_removed_ends_with_what_they_hold() -> None:
     assert len(result.removed) == 20
     assert result.history[-1].participants == []
     assert result.tacc_shared == result.tacc_personal
+    assert result.history[-1].tallies is not None
+    assert result.metrics is not None
+
+
+def test_a_hardened_client_that_never_saw_a_finite_loss_has_not_diverged() -> None:
+    simulation = Simulation(small(method={"name": "fedcap", "preset": "hardened"}, rounds=1), make_pool(1))
+    server = simulation.server
+    huge = torch.full((simulation.layout.size,), 1e30)
+    server._state = replace(server._state, model=huge)  # finite weights, with a loss that is not
+    record = simulation.play()
+    least = torch.cat([simulation.store.get(client)["least"] for client in simulation.store])
+    assert bool((least == hardened.NO_LOSS).all())
+    assert record.diverged == []
 
 
 @pytest.mark.parametrize("row", ABLATION)
@@ -279,23 +295,66 @@ def test_a_benign_newcomer_whose_request_fails_sits_the_round_out() -> None:
     assert "request not finite" in reasons or "not finite" in reasons
 
 
-def test_outsiders_are_tested_with_what_they_would_have_received() -> None:
+def test_clients_outside_a_round_are_tested_with_the_model_that_the_round_would_send_them() -> None:
     simulation = Simulation(small(participation=0.5, rounds=3), make_pool(1))
     simulation.play()
-    before = copy.deepcopy(simulation.server)
+    twin = copy.deepcopy(simulation.server)
     record = simulation.play()
-    outside = [k for k in simulation.names if k not in record.participants]
-    asked = before.asks(outside)
-    updates = simulation._clients.requests(asked, before.request_start, 2)
-    requests = [Upload(k, 2, row, 1) for k, row in zip(asked, updates, strict=True)]
-    before.round = 2
-    offer = before.models_for(outside, requests)
-    assert offer.refused == {}
-    found = simulation._clients.test(outside, offer, 2)
+    outside = [client for client in simulation.names if client not in record.participants]
+    twin.begin(record.participants)
+    sent = twin.models_for(outside)
+    pending = twin.clients.names(sent.pending)
+    assert pending
+    updates = simulation._clients.requests(pending, sent.start, 2)
+    sent = twin.models_for(outside, [Upload(k, 2, row, 1) for k, row in zip(pending, updates, strict=True)])
+    assert sent.rejected == {}
+    sizes = dict(zip(simulation.names, map(len, simulation.data.test), strict=True))
+    found = simulation._clients.test(outside, sent, twin.clients.names(sent.ids), 2, count=False)
     accuracy = record.accuracy
     assert accuracy is not None
-    for client, done in found.items():
-        assert accuracy.clients[client].shared == pytest.approx(100 * (done.received_correct or 0) / 18)
+    for client, result in found.items():
+        assert result.received_correct is not None
+        assert accuracy.clients[client].shared == pytest.approx(100 * result.received_correct / sizes[client])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_server_reads_the_matrix_that_the_workers_filled(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled, read = [], []
+    train, view = loop.Clients.train, FedAvg.view
+
+    def watched_train(*arguments: Any) -> Any:
+        updates, results = train(*arguments)
+        filled.append(updates.data_ptr())
+        return updates, results
+
+    def watched_view(*arguments: Any) -> Any:
+        seen = view(*arguments)
+        read.append(seen.updates.data_ptr())
+        return seen
+
+    monkeypatch.setattr(loop.Clients, "train", watched_train)
+    monkeypatch.setattr(FedAvg, "view", watched_view)
+    with make_pool(workers) as pool:
+        simulation = Simulation(small(method="fedavg", attack="ipm", participation=0.5), pool)
+        simulation.play()
+        simulation.play()
+    assert len(filled) == 2
+    assert read == filled
+
+
+@pytest.mark.parametrize("method", ["fedcap", "fedavg", "fedfomo", "local"])
+def test_the_size_of_evaluation_blocks_changes_no_number(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"method": method, "participation": 0.3, "attack": "lie", "rounds": 3}
+    whole = small(**settings).run()
+    monkeypatch.setattr(loop, "EVALUATION_BLOCK", 3)
+    in_blocks = small(**settings).run()
+    assert without_times(in_blocks) == without_times(whole)
+    for one, other in zip(in_blocks.history, whole.history, strict=True):
+        assert replace(one, seconds=other.seconds) == other
 
 
 def test_the_models_of_those_outside_the_round_are_timed_as_evaluation(
@@ -321,7 +380,7 @@ def test_without_an_attack_the_server_assumes_nobody_unless_told() -> None:
         return list(small(method=method, rounds=1, **settings).run().history[0].notes)
 
     assert rule() == []
-    assert rule(assumed=0.3) == ["6 malicious of 20 rows assumed: Bucketing, told 6, withstands 4"]
+    assert rule(assumed=0.3) == ["6 malicious of 20 rows assumed: Bucketing, given M = 6, tolerates 4"]
     assert rule(attack="lie") == rule(assumed=0.3)
     assert rule(attack="lie", assumed=0.1) == []
 

@@ -1,4 +1,4 @@
-"""One client's job: what it makes, what it tests, and that nothing but its own arguments decides."""
+"""One client's task: what it makes, what it tests, and that nothing but its own arguments decides."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def weights_of(runner: TaskRunner) -> tuple[Tensor, Tensors]:
     return initial_weights(runner.build, 1)[None], {"personal": initial_weights(runner.build, 51)}
 
 
-def performed(runner: TaskRunner, job: Task, data: LocalData = DATA) -> tuple[Tensor, Tensor]:
+def performed(runner: TaskRunner, task: Task, data: LocalData = DATA) -> tuple[Tensor, Tensor]:
     """What a client sends, and its personal model."""
-    result = runner.run(job, data, *weights_of(runner))
+    result = runner.run(task, data, *weights_of(runner))
     nothing = torch.zeros(0)
     return (
         nothing if result.update is None else result.update.clone(),
@@ -84,7 +84,7 @@ def test_a_job_hands_over_what_the_trainer_sends_and_keeps():
     expected = runner.method.train(client, received, own)
     update, personal = performed(runner, Task("train", "1", 3))
     assert_near(update, expected.update)
-    assert_near(personal, expected.own["personal"])
+    assert_near(personal, expected.state["personal"])
     learner = client_of(perceptron, DATA.train, runner.sgd).learner(received[0])
     client.fit(learner)
     assert_near(performed(runner, Task("request", "1", 3))[0], learner.weights - received[0])
@@ -94,9 +94,9 @@ def test_only_training_makes_something_to_keep_and_evaluation_makes_nothing():
     runner = runner_of(perceptron)
     requested = runner.run(Task("request", "1", 3), DATA, *weights_of(runner))
     assert requested.update is not None
-    assert requested.own is None
+    assert requested.state is None
     tested = runner.run(Task("evaluate", "1", 3, evaluate=True), DATA, *weights_of(runner))
-    assert (tested.update, tested.own) == (None, None)
+    assert (tested.update, tested.state) == (None, None)
 
 
 def test_a_job_leaves_what_it_was_given_as_it_was():
@@ -122,8 +122,8 @@ def test_the_order_of_samples_is_drawn_for_the_kind_the_round_and_the_client(cli
 
 def test_every_client_round_and_kind_draws_for_itself():
     runner = runner_of(perceptron, Alone())
-    jobs = [Task("train", "0", 1), Task("train", "1", 1), Task("train", "0", 2), Task("request", "0", 1)]
-    assert len({tuple(performed(runner, job)[0].tolist()) for job in jobs}) == 4
+    tasks = [Task("train", "0", 1), Task("train", "1", 1), Task("train", "0", 2), Task("request", "0", 1)]
+    assert len({tuple(performed(runner, task)[0].tolist()) for task in tasks}) == 4
 
 
 ARCHITECTURES = {
@@ -136,16 +136,16 @@ ARCHITECTURES = {
 
 @pytest.mark.parametrize("build", ARCHITECTURES.values(), ids=ARCHITECTURES)
 def test_a_job_done_again_has_the_same_result(build: Callable[[], nn.Module]):
-    runner, job = runner_of(build), Task("train", "1", 3, evaluate=True)
-    first, again = performed(runner, job), performed(runner, job)
+    runner, task = runner_of(build), Task("train", "1", 3, evaluate=True)
+    first, again = performed(runner, task), performed(runner, task)
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
 
 
 @pytest.mark.parametrize("build", ARCHITECTURES.values(), ids=ARCHITECTURES)
 def test_a_result_does_not_depend_on_the_jobs_before(build: Callable[[], nn.Module]):
-    job = Task("train", "1", 3)
-    expected = performed(runner_of(build), job)
+    task = Task("train", "1", 3)
+    expected = performed(runner_of(build), task)
     runner = runner_of(build)
     other = LocalData(samples_of(17, seed=5), samples_of(8, seed=6))
     for before in (
@@ -154,20 +154,20 @@ def test_a_result_does_not_depend_on_the_jobs_before(build: Callable[[], nn.Modu
         Task("train", "3", 2, evaluate=True),
     ):
         performed(runner, before, other)
-    found = performed(runner, job)
+    found = performed(runner, task)
     assert torch.equal(found[0], expected[0])
     assert torch.equal(found[1], expected[1])
 
 
 @pytest.mark.parametrize("build", [perceptron, with_dropout])
 def test_jobs_leave_the_global_random_state_alone_and_do_not_look_at_it(build: Callable[[], nn.Module]):
-    runner, job = runner_of(build), Task("train", "1", 3)
+    runner, task = runner_of(build), Task("train", "1", 3)
     before = torch.get_rng_state()
-    first = performed(runner, job)
+    first = performed(runner, task)
     assert torch.equal(torch.get_rng_state(), before)
     with torch.random.fork_rng():
         torch.manual_seed(77)
-        again = performed(runner, job)
+        again = performed(runner, task)
     assert torch.equal(first[0], again[0])
 
 
@@ -185,10 +185,10 @@ def hits(result: TaskResult) -> tuple[int | None, int | None]:
 def test_evaluation_counts_the_test_samples_classified_correctly():
     runner = runner_of(linear, Alone())
     received, own = weights_of(runner)
-    before, own = correct(received[0]), correct(own["personal"])
+    before, after = correct(received[0]), correct(own["personal"])
     perform = partial(runner.run, data=DATA, received=received, own=own)
-    assert before != own
-    assert hits(perform(Task("evaluate", "2", 1, evaluate=True))) == (before, own)
+    assert before != after
+    assert hits(perform(Task("evaluate", "2", 1, evaluate=True))) == (before, after)
     assert hits(perform(Task("evaluate", "2", 1, evaluate=True, has_personal=False))) == (before, None)
     result = perform(Task("train", "2", 1, evaluate=True))
     assert hits(result) == (before, correct(result.state["personal"]))
@@ -240,7 +240,7 @@ def test_an_update_of_another_length_is_an_error():
 
 
 def test_seconds_are_told_by_what_they_were_spent_on():
-    runner = runner_of(perceptron, Sleepy(0.2))
+    runner = runner_of(perceptron, Sleepy(seconds=0.2))
     trained = runner.run(Task("train", "0", 1, evaluate=True), DATA, *weights_of(runner))
     assert trained.seconds_training > 0.2 > trained.seconds_evaluating > 0
     tested = runner.run(Task("evaluate", "0", 1, evaluate=True), DATA, *weights_of(runner))

@@ -287,7 +287,7 @@ def test_a_run_of_an_earlier_version_is_told_as_such(tmp_path: Path) -> None:
         json.dumps({key: facts[key] for key in facts if key not in ("shape", "class_names", "pixels")})
     )
     run = fedcap.read(tmp_path / "run")
-    assert "did not write down what its networks take" in lacking(run, "3", "personal")
+    assert "did not record the inputs of its networks" in lacking(run, "3", "personal")
     again = fedcap.Experiment(**QUICK | {"rounds": 1}, method="fedavg").run(out=tmp_path / "run")
     assert again.tacc == run.result.tacc
 

@@ -3,63 +3,72 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 from helpers import end_round
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from fedcap.detection import Batch
 from fedcap.methods import make
-from fedcap.server.uploads import LARGEST_CLAIM, MEDIANS_BELIEVED, Admission, Expected, Upload, admit
+from fedcap.server.uploads import LARGEST_CLAIM, MEDIANS_BELIEVED, Upload, Validated, validate
 from fedcap.training import Layout
 
 SIZE = 4
 GOOD = torch.tensor([1.0, -2.0, 3.0, 0.5])
 
 
-EXPECTED = Expected(round=4, rows={f"c{k}": k for k in range(100)}, size=SIZE)
+ROWS = {f"c{k}": k for k in range(100)}
+
+
+def checked(received: Sequence[object], rows: Mapping[str, int] = ROWS, feedback: int = 0) -> Validated:
+    """Validate what came in round 4."""
+    return validate(received, 4, rows, SIZE, feedback)
 
 
 def upload(client: int, update: object = GOOD, samples: object = 10, round_: object = 4) -> Upload:
     return Upload(f"c{client}", round_, update, samples)
 
 
-def with_one(update: object = GOOD, samples: object = 10) -> Admission:
-    """Admit one doubtful client, c7, among three good ones."""
-    return admit([*(upload(k, GOOD * k) for k in (1, 2, 3)), upload(7, update, samples)], EXPECTED)
+def with_one(update: object = GOOD, samples: object = 10) -> Validated:
+    """Validate one doubtful client, c7, among three good ones."""
+    return checked([*(upload(k, GOOD * k) for k in (1, 2, 3)), upload(7, update, samples)])
 
 
-def assert_refused(admission, reason: str):
-    assert admission.uploads.ids.tolist() == [1, 2, 3]
-    assert torch.equal(admission.uploads.updates, torch.stack([GOOD, GOOD * 2, GOOD * 3]))
-    assert list(admission.refused) == ["c7"]
-    assert reason in admission.refused["c7"]
+def assert_rejected(valid, reason: str):
+    assert valid.batch.ids.tolist() == [1, 2, 3]
+    assert torch.equal(valid.batch.updates, torch.stack([GOOD, GOOD * 2, GOOD * 3]))
+    assert list(valid.rejected) == ["c7"]
+    assert reason in valid.rejected["c7"]
 
 
 def test_good_uploads_become_a_matrix_sorted_by_client():
-    admission = admit([upload(5, GOOD * 5, 50), upload(0, GOOD, 20), upload(3, GOOD * 3, 30.5)], EXPECTED)
-    uploads = admission.uploads
-    assert uploads.ids.tolist() == [0, 3, 5]
-    assert torch.equal(uploads.updates, torch.stack([GOOD, GOOD * 3, GOOD * 5]))
-    assert uploads.samples.tolist() == [20.0, 30.5, 50.0]
-    assert admission.refused == {}
-    assert admission.bounded == {}
+    valid = checked([upload(5, GOOD * 5, 50), upload(0, GOOD, 20), upload(3, GOOD * 3, 30.5)])
+    batch = valid.batch
+    assert batch.ids.tolist() == [0, 3, 5]
+    assert torch.equal(batch.updates, torch.stack([GOOD, GOOD * 3, GOOD * 5]))
+    assert batch.samples.tolist() == [20.0, 30.5, 50.0]
+    assert valid.rejected == {}
+    assert valid.capped == {}
 
 
 def test_an_empty_list_is_an_empty_matrix():
-    admission = admit([], EXPECTED)
-    assert len(admission.uploads) == 0
-    assert admission.uploads.updates.shape == (0, SIZE)
-    assert admission.uploads.samples.shape == (0,)
+    valid = checked([])
+    assert len(valid.batch) == 0
+    assert valid.batch.updates.shape == (0, SIZE)
+    assert valid.batch.samples.shape == (0,)
 
 
 def test_what_is_admitted_no_longer_shares_memory_with_what_was_sent():
     sent = GOOD.clone()
-    admission = admit([upload(0, sent, 1)], EXPECTED)
+    valid = checked([upload(0, sent, 1)])
     sent.zero_()
-    assert torch.equal(admission.uploads.updates[0], GOOD)
+    assert torch.equal(valid.batch.updates[0], GOOD)
 
 
 # --- The row
@@ -68,103 +77,103 @@ def test_what_is_admitted_no_longer_shares_memory_with_what_was_sent():
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_rows_that_are_not_finite_are_for_the_method_to_judge(bad: float):
     row = torch.tensor([1.0, bad, 0.0, 0.0])
-    admission = with_one(row)
-    assert admission.refused == {}
-    assert torch.equal(admission.uploads.updates[3].nan_to_num(9), row.nan_to_num(9))
-    assert not admission.uploads.updates[3].isfinite().all()
+    valid = with_one(row)
+    assert valid.rejected == {}
+    assert torch.equal(valid.batch.updates[3].nan_to_num(9), row.nan_to_num(9))
+    assert not valid.batch.updates[3].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_floating_point_numbers_are_converted(dtype: torch.dtype):
-    admission = with_one(GOOD.to(dtype))
-    assert admission.refused == {}
-    assert admission.uploads.updates.dtype == torch.float32
-    assert torch.equal(admission.uploads.updates[3], GOOD)
+    valid = with_one(GOOD.to(dtype))
+    assert valid.rejected == {}
+    assert valid.batch.updates.dtype == torch.float32
+    assert torch.equal(valid.batch.updates[3], GOOD)
 
 
 def test_a_number_too_large_for_single_precision_is_not_finite_afterwards():
-    admission = with_one(torch.full((SIZE,), 1e300, dtype=torch.float64))
-    assert admission.uploads.updates[3].isinf().all()
+    valid = with_one(torch.full((SIZE,), 1e300, dtype=torch.float64))
+    assert valid.batch.updates[3].isinf().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.bool, torch.complex64])
-def test_a_row_that_is_not_of_real_numbers_is_refused(dtype: torch.dtype):
-    assert_refused(with_one(torch.ones(SIZE).to(dtype)), str(dtype).removeprefix("torch."))
+def test_a_row_that_is_not_of_real_numbers_is_rejected(dtype: torch.dtype):
+    assert_rejected(with_one(torch.ones(SIZE).to(dtype)), str(dtype).removeprefix("torch."))
 
 
 @pytest.mark.parametrize("shape", [(SIZE - 1,), (SIZE + 1,), (0,), (), (1, SIZE), (SIZE, 1), (2, 2)])
-def test_a_row_of_another_shape_is_refused(shape: tuple[int, ...]):
-    assert_refused(with_one(torch.ones(shape)), f"shape {list(shape)}, not [{SIZE}]")
+def test_a_row_of_another_shape_is_rejected(shape: tuple[int, ...]):
+    assert_rejected(with_one(torch.ones(shape)), f"shape {list(shape)}, not [{SIZE}]")
 
 
 @pytest.mark.parametrize("update", [None, [1.0] * SIZE, np.ones(SIZE, dtype=np.float32), "weights", b"\x80"])
-def test_what_is_no_tensor_is_refused(update: object):
-    assert_refused(with_one(update), f"not a tensor but {type(update).__name__}")
+def test_what_is_no_tensor_is_rejected(update: object):
+    assert_rejected(with_one(update), f"not a tensor but {type(update).__name__}")
 
 
 @pytest.mark.parametrize(
     "row", [GOOD.to_sparse(), torch.empty(SIZE, device="meta")], ids=["sparse", "without storage"]
 )
 def test_a_row_stored_in_an_unusual_way_does_not_break_the_round(row: torch.Tensor):
-    assert with_one(row).uploads.ids.tolist()[:3] == [1, 2, 3]
+    assert with_one(row).batch.ids.tolist()[:3] == [1, 2, 3]
 
 
 def test_a_row_that_drags_its_gradient_along_does_not_break_the_round():
-    admission = with_one(GOOD.clone().requires_grad_())
-    assert admission.uploads.ids.tolist()[:3] == [1, 2, 3]
-    assert not admission.uploads.updates.requires_grad
+    valid = with_one(GOOD.clone().requires_grad_())
+    assert valid.batch.ids.tolist()[:3] == [1, 2, 3]
+    assert not valid.batch.updates.requires_grad
 
 
 # --- The claim
 
 
 @pytest.mark.parametrize("samples", [0, 0.0, -1, -0.5, math.nan, math.inf])
-def test_a_claim_that_is_no_positive_finite_number_is_refused(samples: float):
-    assert_refused(with_one(samples=samples), "not positive and finite")
+def test_a_claim_that_is_no_positive_finite_number_is_rejected(samples: float):
+    assert_rejected(with_one(samples=samples), "not positive and finite")
 
 
 @pytest.mark.parametrize("samples", [True, "100", None, [10], 1 + 2j])
-def test_a_claim_that_is_no_number_is_refused(samples: object):
-    assert_refused(with_one(samples=samples), f"{type(samples).__name__}, not a number")
+def test_a_claim_that_is_no_number_is_rejected(samples: object):
+    assert_rejected(with_one(samples=samples), f"{type(samples).__name__}, not a number")
 
 
 @pytest.mark.parametrize("samples", [-math.inf, -(10**5000)], ids=["-inf", "-10**5000"])
-def test_an_absurdly_negative_claim_is_refused(samples: float):
-    assert_refused(with_one(samples=samples), "not positive and finite")
+def test_an_absurdly_negative_claim_is_rejected(samples: float):
+    assert_rejected(with_one(samples=samples), "not positive and finite")
 
 
 @pytest.mark.parametrize(
     "samples", [101, 10**9, 1e300, 10**400, 10**5000], ids=["101", "1e9", "1e300", "10**400", "10**5000"]
 )
 def test_a_claim_far_above_the_median_is_bounded_and_told(samples: float):
-    admission = with_one(samples=samples)
-    assert admission.refused == {}
-    assert admission.uploads.samples.tolist() == [10, 10, 10, 10 * MEDIANS_BELIEVED]
-    assert list(admission.bounded) == ["c7"]
-    assert "counted as 100" in admission.bounded["c7"]
+    valid = with_one(samples=samples)
+    assert valid.rejected == {}
+    assert valid.batch.samples.tolist() == [10, 10, 10, 10 * MEDIANS_BELIEVED]
+    assert list(valid.capped) == ["c7"]
+    assert "counted as 100" in valid.capped["c7"]
 
 
 def test_a_claim_of_just_the_bound_is_believed():
-    admission = with_one(samples=10 * MEDIANS_BELIEVED)
-    assert admission.bounded == {}
-    assert admission.uploads.samples[3] == 10 * MEDIANS_BELIEVED
+    valid = with_one(samples=10 * MEDIANS_BELIEVED)
+    assert valid.capped == {}
+    assert valid.batch.samples[3] == 10 * MEDIANS_BELIEVED
 
 
 def test_a_single_absurd_claim_stays_finite():
-    admission = admit([upload(0, GOOD, 10**400)], EXPECTED)
-    assert admission.uploads.samples.tolist() == [LARGEST_CLAIM]
+    valid = checked([upload(0, GOOD, 10**400)])
+    assert valid.batch.samples.tolist() == [LARGEST_CLAIM]
 
 
 # --- Twice the same client
 
 
 def test_of_two_uploads_of_one_client_the_first_counts():
-    admission = admit([upload(2, GOOD, 5), upload(1, GOOD, 6), upload(2, -GOOD, 9)], EXPECTED)
-    assert admission.uploads.ids.tolist() == [1, 2]
-    assert torch.equal(admission.uploads.updates[1], GOOD)
-    assert admission.uploads.samples.tolist() == [6.0, 5.0]
-    assert admission.refused == {}
-    assert admission.ignored == (("c2", "sent more than once: only the first was looked at"),)
+    valid = checked([upload(2, GOOD, 5), upload(1, GOOD, 6), upload(2, -GOOD, 9)])
+    assert valid.batch.ids.tolist() == [1, 2]
+    assert torch.equal(valid.batch.updates[1], GOOD)
+    assert valid.batch.samples.tolist() == [6.0, 5.0]
+    assert valid.rejected == {}
+    assert valid.ignored == (("c2", "sent more than once: only the first upload is used"),)
 
 
 # --- FedAvg behind the door
@@ -184,8 +193,8 @@ def played(rows: torch.Tensor, samples: list[float]):
 def test_fedavg_moves_by_the_mean_weighted_with_sample_counts():
     _, found = played(torch.stack([GOOD, 5 * GOOD]), [30, 10])
     np.testing.assert_allclose(found.state.model.numpy(), 2 * GOOD.numpy(), rtol=1e-6)
-    assert found.refused == {}
-    assert float(found.look.norms[0]) == pytest.approx(float(GOOD.norm()))
+    assert found.uncounted == set()
+    assert float(found.view.norms[0]) == pytest.approx(float(GOOD.norm()))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -194,47 +203,46 @@ def test_fedavg_drops_rows_that_are_not_finite_and_says_so(bad: float):
     rows[1, 2] = bad
     _, found = played(rows, [10, 1e6, 10])
     np.testing.assert_allclose(found.state.model.numpy(), 2 * GOOD.numpy(), rtol=1e-6)
-    assert found.refused == {1: "not finite"}
+    assert found.uncounted == {1}
     assert found.verdict.removed == {}
 
 
 def test_fedavg_keeps_its_state_when_nobody_is_left():
     before, found = played(torch.full((2, SIZE), math.nan), [1, 1])
     assert found.state is before
-    assert sorted(found.refused) == [0, 1]
+    assert found.uncounted == {0, 1}
     before, found = played(torch.empty(0, SIZE), [])
     assert found.state is before
-    assert len(found.look) == 0
+    assert len(found.view) == 0
 
 
 def test_whoever_was_not_invited_does_not_count() -> None:
-    expected = Expected(4, {"c1": 1, "c2": 2}, SIZE)
-    admission = admit([upload(1), upload(4)], expected)
-    assert admission.uploads.ids.tolist() == [1]
-    assert admission.refused == {"c4": "was not asked to take part"}
+    valid = checked([upload(1), upload(4)], {"c1": 1, "c2": 2})
+    assert valid.batch.ids.tolist() == [1]
+    assert valid.rejected == {"c4": "was not asked to take part"}
 
 
 def test_of_two_uploads_only_the_first_is_looked_at() -> None:
-    admission = admit([upload(1, "rubbish"), upload(1)], EXPECTED)
-    assert len(admission.uploads) == 0
-    assert admission.refused == {"c1": "not a tensor but str"}
+    valid = checked([upload(1, "rubbish"), upload(1)])
+    assert len(valid.batch) == 0
+    assert valid.rejected == {"c1": "not a tensor but str"}
 
 
 @pytest.mark.parametrize("answered", [3, 5, 0, -4, "4", None, 4.0, True, 10**400, 10**5000], ids=lambda _: "")
-def test_an_answer_to_another_round_is_refused(answered: object) -> None:
-    admission = admit([upload(1), upload(2, round_=answered)], EXPECTED)
-    assert admission.uploads.ids.tolist() == [1]
-    assert admission.refused["c2"].startswith("answers ")
-    assert admission.refused["c2"].endswith(", this is round 4")
-    assert len(admission.refused["c2"]) < 80
+def test_an_answer_to_another_round_is_rejected(answered: object) -> None:
+    valid = checked([upload(1), upload(2, round_=answered)])
+    assert valid.batch.ids.tolist() == [1]
+    assert valid.rejected["c2"].startswith("answers ")
+    assert valid.rejected["c2"].endswith(", this is round 4")
+    assert len(valid.rejected["c2"]) < 80
 
 
 def test_a_late_answer_does_not_use_up_the_right_one() -> None:
-    admission = admit([upload(1, -GOOD, round_=3), upload(1)], EXPECTED)
-    assert torch.equal(admission.uploads.updates[0], GOOD)
-    assert admission.ignored == (("c1", "answers round 3, this is round 4"),)
-    assert admission.refused == {}
-    assert admission.uploads.round == 4
+    valid = checked([upload(1, -GOOD, round_=3), upload(1)])
+    assert torch.equal(valid.batch.updates[0], GOOD)
+    assert valid.ignored == (("c1", "answers round 3, this is round 4"),)
+    assert valid.rejected == {}
+    assert valid.batch.round == 4
 
 
 class Raises(torch.Tensor):
@@ -277,17 +285,65 @@ class Odd:
     ids=lambda upload: str(type(upload).__name__),
 )
 def test_nothing_that_is_sent_raises_an_error(hostile: Upload) -> None:
-    expected = Expected(4, EXPECTED.rows, SIZE, extra=2)
     good = Upload("c1", 4, GOOD, 10, torch.ones(2))
-    admission = admit([hostile, good], expected)
-    assert admission.uploads.ids.tolist() == [1]
-    assert list(admission.refused) in (["c2"], ["(no name)"])
+    valid = checked([hostile, good], feedback=2)
+    assert valid.batch.ids.tolist() == [1]
+    assert list(valid.rejected) in (["c2"], ["(no name)"])
 
 
 def test_numbers_asked_for_besides_are_single_precision_and_carry_no_gradient() -> None:
-    expected = Expected(4, EXPECTED.rows, SIZE, extra=2)
-    extra = torch.ones(2, dtype=torch.float64, requires_grad=True)
-    admission = admit([Upload("c1", 4, GOOD, 10, extra), Upload("c2", 4, GOOD, 10, torch.zeros(2))], expected)
-    assert admission.uploads.extra.dtype == torch.float32
-    assert not admission.uploads.extra.requires_grad
-    assert admission.uploads.extra.tolist() == [[1, 1], [0, 0]]
+    feedback = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    valid = checked(
+        [Upload("c1", 4, GOOD, 10, feedback), Upload("c2", 4, GOOD, 10, torch.zeros(2))], feedback=2
+    )
+    assert valid.batch.feedback.dtype == torch.float32
+    assert not valid.batch.feedback.requires_grad
+    assert valid.batch.feedback.tolist() == [[1, 1], [0, 0]]
+
+
+# --- The matrix of updates
+
+
+CLAIMS = st.one_of(st.integers(-2, 10**6), st.sampled_from([math.nan, math.inf, "many", None, 10**400]))
+UPDATES = st.sampled_from(["row", "wire", "nan", "short", "text", "integer", "missing"])
+CLIENT = st.tuples(UPDATES, CLAIMS, st.sampled_from([4, 4, 4, 3, "4"]), st.integers(1, 2))
+
+
+def sent_for(kind: str, row: torch.Tensor) -> object:
+    """Return what a client sends whose update is a row of the matrix."""
+    forms = {"row": row, "wire": -row.clone(), "short": row[:-1], "text": "rubbish", "integer": row.long()}
+    return row.mul_(math.nan) if kind == "nan" else forms[kind]
+
+
+@given(clients=st.lists(CLIENT, max_size=8), stranger=st.booleans(), feedback=st.sampled_from([0, 2]))
+def test_a_matrix_that_holds_the_updates_already_gives_the_same_batch(
+    clients: list[tuple[str, object, object, int]], stranger: bool, feedback: int
+):
+    buffer = torch.randn(len(clients), SIZE, generator=torch.Generator().manual_seed(len(clients)))
+    uploads = [Upload("stranger", 4, GOOD, 10)] if stranger else []
+    for number, (kind, samples, answered, times) in enumerate(clients):
+        if kind != "missing":
+            update = sent_for(kind, buffer[number])
+            uploads += times * [Upload(f"c{number}", answered, update, samples, torch.ones(2))]
+    copies = [
+        replace(upload, update=upload.update.clone()) if isinstance(upload.update, torch.Tensor) else upload
+        for upload in uploads
+    ]
+    rows = {f"c{number}": number for number in range(len(clients))}
+    expected = validate(copies, 4, rows, SIZE, feedback, 1)
+    found = validate(uploads, 4, rows, SIZE, feedback, 1, buffer=buffer)
+    assert found[1:] == expected[1:]
+    for part in fields(Batch):
+        one, other = getattr(found.batch, part.name), getattr(expected.batch, part.name)
+        if isinstance(other, torch.Tensor):
+            torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+        else:
+            assert one == other
+
+
+def test_the_batch_is_the_matrix_itself_if_nothing_is_rejected():
+    buffer = torch.randn(3, SIZE)
+    before = buffer.clone()
+    batch = validate([upload(k, buffer[k]) for k in range(3)], 4, ROWS, SIZE, buffer=buffer).batch
+    assert batch.updates.data_ptr() == buffer.data_ptr()
+    assert torch.equal(batch.updates, before)

@@ -152,7 +152,7 @@ def test_workers_do_not_see_ctrl_c_not_even_while_they_start(script: Script):
 
 def test_ctrl_c_in_the_middle_of_a_batch_stops_the_workers_at_once(script: Script):
     process = script("""
-        pool.open(runner_of(Sleepy(60)), data_of())
+        pool.open(runner_of(Sleepy(seconds=60)), data_of())
         outcome(pool, None, TASKS[5:])
         print("ready", flush=True)
         try:
@@ -173,7 +173,7 @@ def test_ctrl_c_in_the_middle_of_a_batch_stops_the_workers_at_once(script: Scrip
 @pytest.mark.slow
 def test_workers_end_when_the_process_that_started_them_is_killed(script: Script, nap: int):
     process = script(f"""
-        pool.open(runner_of(Sleepy({nap})), data_of())
+        pool.open(runner_of(Sleepy(seconds={nap})), data_of())
         outcome(pool, None, TASKS[5:])
         print("ready", flush=True)
         outcome(pool, None)

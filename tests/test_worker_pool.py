@@ -60,7 +60,7 @@ def pool(request: pytest.FixtureRequest, workers: ProcessPool) -> WorkerPool:
 
 @pytest.fixture(scope="module")
 def expected():
-    """The results of the jobs in this process."""
+    """The results of the tasks in this process."""
     return outcome(InProcessPool(), runner_of(Pair()))
 
 
@@ -68,10 +68,10 @@ def test_one_client_alone_has_the_bits_that_a_pool_makes(pool: WorkerPool):
     """This is what a site of a federation does: it has only its own samples."""
     updates, states, hits = outcome(pool, runner_of(Pair()))
     runner, models = runner_of(Pair()), models_of(runner_of(Pair()))
-    for place, job in enumerate(TASKS):
-        data, state = data_of()[job.row], states_of(runner, [job])[0]
+    for place, task in enumerate(TASKS):
+        data, state = data_of()[task.row], states_of(runner, [task])[0]
         with single_thread():
-            result = runner.run(job, data, models[list(job.rows)], state)
+            result = runner.run(task, data, models[list(task.models)], state)
         update = torch.zeros(runner.size) if result.update is None else result.update
         assert torch.equal(updates[place], update)
         assert torch.equal(states[place]["personal"], (result.state or state)["personal"])
@@ -95,9 +95,9 @@ def test_workers_serve_smaller_and_larger_batches_and_other_runners(workers: Pro
     assert_same(outcome(workers, None, TASKS[:2]), few)
 
     def tiny(pool: WorkerPool) -> Tensor:
-        runner, jobs = tiny_runner(Pair()), tiny_tasks(2, (1,))
+        runner, tasks = tiny_runner(Pair()), tiny_tasks(2, (1,))
         pool.open(runner, tiny_data())
-        return pool.run(jobs, models_of(runner), states_of(runner, jobs)).updates
+        return pool.run(tasks, models_of(runner), states_of(runner, tasks)).updates
 
     assert torch.equal(tiny(workers), tiny(InProcessPool()))
     assert_same(outcome(workers, runner_of(Pair())), expected)
@@ -105,7 +105,7 @@ def test_workers_serve_smaller_and_larger_batches_and_other_runners(workers: Pro
 
 def test_clients_may_receive_different_numbers_of_models(workers: ProcessPool):
     runner = tiny_runner(Pair())
-    jobs = [
+    tasks = [
         Task("train", "a", 1, (1,), row=0),
         Task("train", "b", 1, (0, 1, 1), row=1),
         Task("train", "c", 1, (1, 0), row=2),
@@ -114,17 +114,17 @@ def test_clients_may_receive_different_numbers_of_models(workers: ProcessPool):
 
     def found(pool: WorkerPool) -> Tensor:
         pool.open(runner, tiny_data())
-        return pool.run(jobs, models_of(runner), states_of(runner, jobs)).updates
+        return pool.run(tasks, models_of(runner), states_of(runner, tasks)).updates
 
     assert torch.equal(found(workers), found(InProcessPool()))
 
 
 def test_updates_are_in_the_rows_that_are_asked_for_and_other_rows_are_zeros(pool: WorkerPool):
-    runner, jobs = tiny_runner(Pair()), tiny_tasks()
+    runner, tasks = tiny_runner(Pair()), tiny_tasks()
     pool.open(runner, tiny_data())
-    states = states_of(runner, jobs)
-    plain = pool.run(jobs, models_of(runner), states).updates
-    placed = pool.run(jobs, models_of(runner), states, rows=[4, 0, 2], count=6).updates
+    states = states_of(runner, tasks)
+    plain = pool.run(tasks, models_of(runner), states).updates
+    placed = pool.run(tasks, models_of(runner), states, rows=[4, 0, 2], count=6).updates
     assert torch.equal(placed[[4, 0, 2]], plain)
     assert not placed[[1, 3, 5]].any()
 
@@ -162,8 +162,8 @@ def test_updates_of_training_outlive_requests_and_evaluations(pool: WorkerPool):
 def test_evaluation_has_no_matrix_of_updates(pool: WorkerPool):
     runner = tiny_runner(Pair())
     pool.open(runner, tiny_data())
-    jobs = [Task("evaluate", client, 1, (0,), True, row=row) for row, client in enumerate("abc")]
-    found = pool.run(jobs, models_of(runner), states_of(runner, jobs), count=1000)
+    tasks = [Task("evaluate", client, 1, (0,), evaluate=True, row=row) for row, client in enumerate("abc")]
+    found = pool.run(tasks, models_of(runner), states_of(runner, tasks), count=1000)
     assert found.updates.shape == (0, runner.size)
     assert len(found.results) == 3
 
@@ -178,26 +178,26 @@ def memory_files(process: int) -> int:
 
 
 def test_shared_memory_does_not_grow_with_the_number_of_batches(workers: ProcessPool):
-    runner, jobs = tiny_runner(Pair()), tiny_tasks()
+    runner, tasks = tiny_runner(Pair()), tiny_tasks()
     workers.open(runner, tiny_data())
     counts = set()
     for count in (3, 50, 7, 3):
-        workers.run(jobs, models_of(runner), states_of(runner, jobs), count=count)
+        workers.run(tasks, models_of(runner), states_of(runner, tasks), count=count)
         gc.collect()
         counts.add(tuple(map(memory_files, sorted({os.getpid(), *own_children()}))))
     assert len(counts) == 1
 
 
 def test_the_whole_state_comes_back_by_name_and_in_shape(pool: WorkerPool):
-    jobs = tiny_tasks(1, (1,))
+    tasks = tiny_tasks(1, (1,))
     states: list[Tensors] = [
         {"matrix": torch.full((2, 3), float(n)), "personal": kept["personal"], "other": kept["personal"]}
-        for n, kept in enumerate(states_of(tiny_runner(Collector()), jobs))
+        for n, kept in enumerate(states_of(tiny_runner(Collector()), tasks))
     ]
     states[1] = dict(reversed(states[1].items()))  # by name, not by order
     runner = tiny_runner(Collector())
     pool.open(runner, tiny_data())
-    for n, state in enumerate(run(pool, jobs, models_of(runner), states)[1]):
+    for n, state in enumerate(run(pool, tasks, models_of(runner), states)[1]):
         assert {name: tuple(t.shape) for name, t in state.items()} == {
             "matrix": (2, 3),
             "personal": (18,),
@@ -210,14 +210,14 @@ def test_the_whole_state_comes_back_by_name_and_in_shape(pool: WorkerPool):
 def test_only_training_stores_a_state(pool: WorkerPool):
     runner = tiny_runner(Pair())
     pool.open(runner, tiny_data())
-    jobs = [
+    tasks = [
         Task("request", "a", 1, (0,), row=0),
         Task("train", "b", 1, (0,), row=1),
-        Task("evaluate", "c", 1, (0,), True, row=2),
+        Task("evaluate", "c", 1, (0,), evaluate=True, row=2),
     ]
     stored = []
     found = pool.run(
-        jobs, models_of(runner), states_of(runner, jobs), store=lambda place, state: stored.append(place)
+        tasks, models_of(runner), states_of(runner, tasks), store=lambda place, state: stored.append(place)
     )
     assert stored == [1]
     assert [bool(row.any()) for row in found.updates] == [True, True, False]
@@ -226,13 +226,13 @@ def test_only_training_stores_a_state(pool: WorkerPool):
 def test_clients_may_have_no_state_at_all(pool: WorkerPool):
     runner = tiny_runner(Pair())
     pool.open(runner, tiny_data())
-    job = Task("request", "a", 1, (0,))
-    expected = pool.run([job], models_of(runner), states_of(runner, [job])).updates
-    assert torch.equal(pool.run([job], models_of(runner), [{}]).updates, expected)
+    task = Task("request", "a", 1, (0,))
+    expected = pool.run([task], models_of(runner), states_of(runner, [task])).updates
+    assert torch.equal(pool.run([task], models_of(runner), [{}]).updates, expected)
 
 
 def test_a_state_can_be_stored_over_the_one_before(pool: WorkerPool):
-    runner, jobs = tiny_runner(Swapper()), tiny_tasks()
+    runner, tasks = tiny_runner(Swapper()), tiny_tasks()
     pool.open(runner, tiny_data())
     states = [{"personal": torch.full((18,), float(n)), "former": torch.zeros(18)} for n in range(3)]
 
@@ -240,7 +240,7 @@ def test_a_state_can_be_stored_over_the_one_before(pool: WorkerPool):
         for name, tensor in state.items():
             states[place][name].copy_(tensor)
 
-    pool.run(jobs, models_of(runner), states, store=store)
+    pool.run(tasks, models_of(runner), states, store=store)
     for n, state in enumerate(states):
         assert torch.equal(state["former"], torch.full((18,), float(n)))
         assert torch.equal(state["personal"], models_of(runner)[0])
@@ -248,13 +248,13 @@ def test_a_state_can_be_stored_over_the_one_before(pool: WorkerPool):
 
 def test_a_task_that_cannot_be_done_names_the_client(pool: WorkerPool):
     runner = tiny_runner(Brief())
-    for job, reason in (
+    for task, reason in (
         (Task("train", "b", 1, (0,), row=1), "client b: ValueError: the update should have"),
         (Task("train", "nobody", 1, (0,), row=3), "client nobody: "),
     ):
         pool.open(runner, tiny_data())
         with pytest.raises(WorkerError, match=reason):
-            pool.run([job], models_of(runner), states_of(runner, [job]))
+            pool.run([task], models_of(runner), states_of(runner, [task]))
 
 
 @pytest.mark.parametrize("pool_type", [InProcessPool, partial(ProcessPool, 2)])

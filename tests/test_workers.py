@@ -95,7 +95,7 @@ def test_a_worker_that_is_stopped_is_replaced_and_its_task_run_again(
 def test_a_worker_that_goes_on_in_time_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     before = own_children()
     with ProcessPool(1) as pool, caplog.at_level(logging.WARNING, "fedcap"):
-        pool.open(runner_of(Sleepy(0)), data_of())
+        pool.open(runner_of(Sleepy(seconds=0)), data_of())
         outcome(pool, None)
         (worker,) = own_children() - before
         os.kill(worker, signal.SIGSTOP)
@@ -109,7 +109,7 @@ def test_a_worker_that_goes_on_in_time_is_left_alone(caplog: pytest.LogCaptureFi
 def test_a_worker_that_is_merely_slow_is_never_replaced(caplog: pytest.LogCaptureFixture) -> None:
     before = own_children()
     with ProcessPool(2) as pool, caplog.at_level(logging.WARNING, "fedcap"):
-        pool.open(runner_of(Sleepy(2)), data_of())
+        pool.open(runner_of(Sleepy(seconds=2)), data_of())
         workers = own_children() - before
         outcome(pool, None, TASKS[:2])
         assert own_children() - before == workers

@@ -1,14 +1,15 @@
-"""A made-up round as attackers see it, and how the server would see what they send."""
+"""A made-up round as attackers see it, and how the server sees what they send."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedcap.attacks import ServerView, View
+from fedcap.attacks import Attack, ServerView, View
 
 
 def matrix(rows: int, columns: int, seed: int = 0) -> Tensor:
@@ -16,7 +17,7 @@ def matrix(rows: int, columns: int, seed: int = 0) -> Tensor:
 
 
 def seen(rows: int = 8, columns: int = 400, malicious: int = 3, scale: float = 1.0, **more: Any) -> View:
-    """A round in which everybody received a model of its own; the last rows are malicious."""
+    """Return a round in which each client received a different model; the last rows are malicious."""
     received, reference = scale * matrix(rows, columns, 1), scale * matrix(1, columns, 2)[0]
     return View(
         scale * matrix(rows, columns),
@@ -27,6 +28,13 @@ def seen(rows: int = 8, columns: int = 400, malicious: int = 3, scale: float = 1
         read_server=lambda: ServerView(reference),
         **more,
     )
+
+
+def after(attack: Attack, view: View) -> Tensor:
+    """Return all rows after an attack, N×D; the view's updates stay, and its memory is what is remembered."""
+    attacked = replace(view, updates=view.updates.clone())
+    attack.apply(attacked)
+    return attacked.updates
 
 
 def calibrated(view: View, sent: Tensor) -> np.ndarray:
