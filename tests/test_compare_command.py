@@ -74,6 +74,10 @@ def test_outcomes_that_were_saved_count_as_done(capsys: pytest.CaptureFixture[st
     runs = json.loads(call(capsys, *flags, *reuse, "-o", "new")[1])["runs"]
     assert [run["state"] for run in runs] == ["done", "done", "left"] * 2
     assert not Path("new").exists()
+    flags = ["compare", "--method", "local", "--seed", "0-1", *FLAGS, "-o", "new", *reuse, "-q"]
+    assert call(capsys, *flags)[0] == 0
+    assert not list(Path("new/cells").iterdir())
+    assert Path("new/tables.md").read_text() == Path("local/tables.md").read_text()
 
 
 @pytest.mark.parametrize(("after", "address"), [([], None), (["auto"], "auto"), (["h:1"], "h:1")])
