@@ -29,7 +29,7 @@ def simulated(clients: int, samples: int, folder: Path) -> list[Any]:
 
 
 def federated(clients: int, folder: Path) -> list[Any]:
-    flags = ["--clients", clients, "--hostile", 0, "--rounds", ROUNDS, "--out", folder / "federated"]
+    flags = ["--clients", clients, "--malicious", 0, "--rounds", ROUNDS, "--out", folder / "federated"]
     subprocess.run([sys.executable, "-m", "fedcap", "federate", "rehearse", *map(str, flags)], check=True)
     return list(fedcap.read(folder / "federated" / "operator" / "run").rounds)
 

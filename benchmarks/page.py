@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import report
 from fedcap import Experiment
-from fedcap.cli.stories import story_for
+from fedcap.cli.report import report_on
 from fedcap.files import write_aside
 from fedcap.report.pack import pack
 from fedcap.report.page import page
@@ -131,7 +131,7 @@ def first_paint(path: Path) -> float | None:
 def measured(what: str, folder: Path, budget: int) -> dict[str, object]:
     """Return what the page of a directory costs."""
     began = time.perf_counter()
-    content = page(pack(story_for(folder))).encode()
+    content = page(pack(report_on(folder))).encode()
     took = time.perf_counter() - began
     (folder / "report.html").write_bytes(content)
     row = {"page of": what, "kB": len(content) / 1000, "budget, kB": budget // 1000, "made in, s": took}

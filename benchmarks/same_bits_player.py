@@ -400,7 +400,10 @@ def grid(folder: Path) -> Items:
 def command_compare(folder: Path) -> Items:
     options = ("dataset.clients=8", "dataset.samples=40", "training.epochs=1", "malicious=0.25")
     more = [word for option in options for word in ("--set", option)]
-    axes = "--methods fedavg,ditto --rules median,krum --attacks ipm --seeds 0 --rounds 2 --quiet --jobs 1"
+    axes = "--method fedavg,ditto --rule median,krum --attack ipm --seed 0 --rounds 2 --quiet --workers 1"
+    if "--methods" in command("compare", "--help"):  # an older revision
+        axes = "--methods fedavg,ditto --rules median,krum --attacks ipm --seeds 0"
+        axes += " --rounds 2 --quiet --jobs 1"
     command("compare", *axes.split(), "--against", "fedavg+median", *more, "--out", folder / "grid")
     return grid_items(folder / "grid")
 

@@ -1,8 +1,8 @@
 """Fifty rounds of a real federation whose processes are killed at random: no confirmed round is lost.
 
-Sites are killed with all their processes and started again. Sometimes the ServerApp or the SuperLink is killed,
-and the server's command starts it again. At the end, every round that was ever seen on disk is unchanged, there is
-one line per round, and the audit is whole. It takes about half an hour:
+Sites are killed with all their processes and started again. Sometimes the ServerApp or the SuperLink is
+killed, and the server's command starts it again. At the end, every round that was ever seen on disk is
+unchanged, there is one line per round, and the audit is whole. It takes about half an hour:
 
     python -m benchmarks.soak [ROUNDS [SEED]]
 """
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedcap.cli.federate.starting import plan_like
+from fedcap.cli.federate.operator import plan_like
 from fedcap.federation.audit import AUDIT, verify
 from fedcap.federation.config import INVITATION, Federation, Invitation, Operator
 from fedcap.federation.flower.node import SITE
@@ -81,7 +81,7 @@ def soak(folder: Path, rounds: int, seed: int) -> None:
     chance = random.Random(seed)
     operator, sites = set_up(folder, rounds)
     path = operator.run / "rounds.jsonl"
-    server = start("server", operator.directory, "--until-finished")
+    server = start("serve", operator.directory, "--until-finished")
     running = {site: start("site", site) for site in sites}
     back: dict[Path, float] = {}
     kills = {"site": 0, "server app": 0, "SuperLink": 0}

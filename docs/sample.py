@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import fedcap
-from fedcap.cli.stories import story_for
+from fedcap.cli.report import report_on
 from fedcap.report.pack import pack
 from fedcap.report.page import page
 
@@ -19,4 +19,4 @@ def pages() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         fedcap.Experiment(**SETTINGS, method="fedcap").run(out="flipped")
         fedcap.Experiment(**SETTINGS, method="local").run(out="alone")
-        return {"report.html": page(pack(story_for(Path("flipped"), Path("alone"))))}
+        return {"report.html": page(pack(report_on(Path("flipped"), Path("alone"))))}

@@ -11,7 +11,7 @@ from typing import Any
 
 from docs.markdown import code, console, inline, page, prose, table
 from fedcap import aggregators
-from fedcap.cli.explain import Explanation, explanations, registries
+from fedcap.cli.list import Explanation, explanations, registries
 from fedcap.registry import Registry
 
 BESIDE = (20, 6)

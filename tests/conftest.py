@@ -12,6 +12,11 @@ from fedcap import aggregators, attacks, detection, methods
 from fedcap.training import single_thread
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes the golden messages again."""
+    parser.addoption("--update-golden", action="store_true", help="Write tests/golden/messages.txt again.")
+
+
 @pytest.fixture
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's empty folder of data, an empty cache, and an empty folder to work in."""

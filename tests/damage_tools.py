@@ -18,8 +18,8 @@ from fedcap.runs import RESULT
 Damage = Callable[[Path], None]
 
 REMEDY = re.compile(
-    r"fedcap run .*config\.toml|fedcap run --resume|--out|--dataset|there is no config\.toml"
-    r"|cannot write to .*\.lock"
+    r"repeat (it|the run) in a new directory|remove it and resume the run|start a new run|another directory"
+    r"|give the data that it began with|there is no config\.toml|cannot write to .*\.lock"
 )
 
 

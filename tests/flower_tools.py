@@ -70,14 +70,14 @@ class Small:
         return made.site
 
     def start(self, role: str, directory: Path) -> Program:
-        """Start `fedcap federate server` or `site`."""
+        """Start `fedcap federate serve` or `site`."""
         command = [sys.executable, "-m", "fedcap", "federate", role, str(directory), "--json"]
         child = Program(command, os.environ, directory / "logs" / "command.log")
         self.children[directory.name] = child
         return child
 
     def start_server(self) -> Program:
-        return self.start("server", self.operator.directory)
+        return self.start("serve", self.operator.directory)
 
     def start_site(self, site: SiteDirectory) -> Program:
         return self.start("site", site.directory)

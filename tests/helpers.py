@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ from training_tools import CLASSES, INPUTS
 
 from fedcap.cli import main
 from fedcap.detection import Batch, RoundView, Verdict
+from fedcap.errors import InputError
 from fedcap.methods.base import Method, Sent
 from fedcap.runs import Result, RoundRecord
 from fedcap.training import SGD
@@ -99,6 +102,15 @@ class Killer:
 
     def finished(self, result: Result) -> None:
         pass
+
+
+@contextmanager
+def refused(code: str, field: str | None = None) -> Iterator[None]:
+    """Expect an `InputError` with a code, and with a field if one is given."""
+    with pytest.raises(InputError) as error:
+        yield
+    assert error.value.code == code
+    assert field in (None, error.value.field)
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -37,7 +37,7 @@ def test_a_share_without_any_malicious_client_is_reported(
     fedcap_run: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = "attack ipm, but no client is malicious: "
-    said += "a share of 0.01 of 20 clients is 0; use --malicious 0.05 or more"
+    said += "a share of 0.01 of 20 clients is 0; set malicious to 0.05 or more"
     with caplog.at_level(logging.WARNING, "fedcap"):
         out, _ = fedcap_run("--attack", "ipm", "--malicious", "0.01")
     assert [record.message for record in caplog.records] == [said]
@@ -51,7 +51,7 @@ def test_a_share_without_any_malicious_client_is_reported(
 
 @pytest.mark.parametrize("clients", [3, 4, 7, 9, 10, 11, 20, 37, 99, 100, 101, 343, 1000, 2377])
 def test_the_suggested_share_is_just_enough(clients: int) -> None:
-    found = re.search(r"--malicious ([\d.]+) or more", absent_attack("ipm", 0.0, clients))
+    found = re.search(r"malicious to ([\d.]+) or more", absent_attack("ipm", 0.0, clients))
     assert found is not None
     least = float(found[1])
     assert int(least * clients + 1e-9) == 1  # as `Setup.attackers` counts
@@ -72,7 +72,7 @@ def test_too_few_clients_and_an_empty_list_are_reported(caplog: pytest.LogCaptur
 
 
 def test_a_share_without_an_attack_is_reported(fedcap_run: Any, tmp_path: Path) -> None:
-    said = "fedcap: --malicious 0.2 without --attack NAME: nobody attacks\n"
+    said = "fedcap: --malicious 0.2 has no effect without an attack (--attack NAME)\n"
     assert fedcap_run("--malicious", "0.2")[1] == said
     assert fedcap_run("--malicious", "0.2", "--attack", "ipm")[1] == ""
     assert fedcap_run("--malicious", "0")[1] == ""
@@ -100,7 +100,7 @@ def test_updates_rejected_in_all_rounds_are_reported(
 
 def test_updates_that_led_to_removal_are_not_reported_as_rejected(fedcap_run: Any) -> None:
     out, _ = fedcap_run("--method", "fedcap", "--attack", "malformed", "--set", "attack.form=nan")
-    assert "6 of 6 attackers removed" in out
+    assert "6 of 6 malicious clients removed" in out
     assert "refused" not in out
 
 

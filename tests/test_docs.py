@@ -22,7 +22,7 @@ from docs.markdown import inline, prose
 from docs.round import GROUPS, ROUND, Drawn
 from fedcap import attacks
 from fedcap.cli import app
-from fedcap.cli.explain import registries
+from fedcap.cli.list import registries
 
 PAGES = ROOT / "docs" / "pages"
 WRITTEN = sorted(path for path in PAGES.rglob("*.md") if path.name != "SUMMARY.md")

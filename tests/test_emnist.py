@@ -74,7 +74,7 @@ def test_flipped_bytes_in_a_zipped_idx_file_are_noticed(data_folder: Path) -> No
     content = bytearray(images.read_bytes())
     content[len(content) // 2] ^= 0x10
     images.write_bytes(content)
-    with pytest.raises(InputError, match=r"images-idx3-ubyte\.gz is corrupted: .*data get emnist$"):
+    with pytest.raises(InputError, match=r"images-idx3-ubyte\.gz is corrupted: .* 'emnist' again$"):
         data.make("emnist").load()
 
 

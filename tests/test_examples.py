@@ -43,7 +43,7 @@ def test_the_example_of_a_method_of_ones_own_compares_it_under_every_attack(tmp_
 
 @pytest.mark.slow
 def test_the_example_of_a_grid_file_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--seeds", "0", "--json", "-q", "--out", tmp_path]
+    flags = ["--seed", "0", "--json", "-q", "--out", tmp_path]
     code, out, err = call(capsys, "compare", EXAMPLES / "grid.toml", *FLAGS, *flags)
     assert (code, err) == (0, "")
     found = json.loads(out)

@@ -175,8 +175,8 @@ def test_a_sites_model_is_exported(
 def test_a_site_says_which_models_it_has(used: Federation, capsys: pytest.CaptureFixture[str]) -> None:
     folder = used.transport.sites["0"].directory.directory
     for arguments, said in (
-        (("--reading", "global"), "a site has no global model: (known: personal, shared)"),
-        (("--client", "9"), "unknown client '9': (known: site 0)"),
+        (("--reading", "global"), "a site has no global model: choose personal or shared"),
+        (("--client", "9"), "unknown client '9': there is only site 0"),
     ):
         code, _, err = call(capsys, "export", folder, *arguments)
         assert (code, err) == (2, f"fedcap: {said}\n")
@@ -201,4 +201,4 @@ def test_a_federations_run_is_read_as_any_other(used: Federation, capsys: pytest
         run.model("0")
     code, _, err = call(capsys, "run", "--resume", used.run)
     assert (code, err.count("\n")) == (2, 1)
-    assert f"{used.run} is a federation's: go on with fedcap federate server" in err
+    assert f"{used.run} is a federation's: go on with fedcap federate serve" in err

@@ -107,13 +107,13 @@ def test_numbers_are_thinned_as_numbers(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "20" in found
 
 
-def test_show_names_the_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_names_the_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = images(
         tmp_path / "pets", *(f"{user}/{label}" for user in ("ann", "bob") for label in ("cat", "dog"))
     )
     for extra in ([], ["--json"]):
         with pytest.raises(SystemExit) as stop:
-            main(["data", "show", str(folder), "-o", str(tmp_path), *extra])
+            main(["data", "plot", str(folder), "-o", str(tmp_path), *extra])
         assert not stop.value.code
     text, _, told = capsys.readouterr().out.partition("{")
     assert "  clients: ann, bob\n" in text

@@ -141,7 +141,7 @@ def test_a_cell_that_cannot_be_used_is_told_with_its_row_and_column(
 
 
 def test_a_frame_without_a_column_of_labels_says_how_to_name_it(frame: Any) -> None:
-    with pytest.raises(InputError, match=r"name the column of labels as dataset\.label .*age, weight, ill"):
+    with pytest.raises(InputError, match=r"name the column of labels as dataset\.label; .*age, weight, ill"):
         fedcap.Experiment(dataset=patients(frame))
     with pytest.raises(InputError, match="no column 'diagnose': did you mean 'diagnosis'"):
         fedcap.Experiment(dataset={"data": patients(frame), "label": "diagnose"})

@@ -21,7 +21,7 @@ from fedcap.experiments.local import LocalEngine
 from fedcap.experiments.store import CellStore, GridStatus
 from fedcap.runs import RunDirectory
 
-AXES = ["--methods", "fedavg,fedcap", "--attacks", "none,min-max", "--seeds", "0-1", *FLAGS]
+AXES = ["--method", "fedavg,fedcap", "--attack", "none,min-max", "--seed", "0-1", *FLAGS]
 
 
 def opened(path: Path) -> CellStore:
@@ -128,11 +128,11 @@ def test_killed_grids_and_grids_side_by_side_end_with_the_same_tables(tmp_path: 
     out, whole = tmp_path / "killed", tmp_path / "whole"
     settings = dict(methods="fedavg,fedcap", attacks="none,min-max", seeds="0-1", **TINY)
     Grid(**settings).run(whole, Here())
-    killed = start(out, "--jobs", "1")
+    killed = start(out, "--workers", "1")
     begun(out)
     killed.kill()
     killed.communicate()
-    process, beside = start(out, "--jobs", "1"), start(out, "--jobs", "1", "--json")
+    process, beside = start(out, "--workers", "1"), start(out, "--workers", "1", "--json")
     os.kill(workers(process)[0], signal.SIGKILL)
     printed = json.loads(beside.communicate()[0])
     process.communicate()

@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss
 from torch import Tensor
 
 import fedcap
-from fedcap.cli.summary import summary
+from fedcap.cli.show import summary
 from fedcap.runs import ClassCounts, ClassCountsRecord, Measures, Metrics, Result, RoundRecord, Settings, read
 from fedcap.runs.result import metrics_of
 from fedcap.simulation import Simulation, make_pool

@@ -192,7 +192,7 @@ def test_a_grids_runs_are_found_and_none_is_played_again(
     common = ["malicious=0.3", "participation=0.8", "dataset.clients=6", "dataset.samples=20"]
     common += ["training.lr=0.1", "training.epochs=1", "model=old_network:linear"]
     settings = [word for setting in common for word in ("--set", setting)]
-    axes = ["--methods=fedavg,fedcap", "--attacks=none,ipm", "--seeds=0-1", "--rounds=2"]
+    axes = ["--method=fedavg,fedcap", "--attack=none,ipm", "--seed=0-1", "--rounds=2"]
     code, out, err = call(capsys, "compare", *axes, *settings, "--out", grid, "--dry-run", "--json")
     assert (code, err) == (0, "")
     assert [run["state"] for run in json.loads(out)["runs"]] == ["done"] * 8
@@ -204,15 +204,15 @@ def test_a_grids_runs_are_found_and_none_is_played_again(
 
 def test_a_federations_directories_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     operator, member = OLD / "federation" / "operator", OLD / "federation" / "member"
-    code, out, err = call(capsys, "federate", "clients", operator, "--json")
+    code, out, err = call(capsys, "federate", "status", operator, "--clients", "--json")
     assert (code, err) == (0, "")
     ledger = json.loads((operator / "ledger.json").read_text())
     assert len(json.loads(out)) == 5
     assert sum("removed" in json.dumps(client) for client in json.loads(out)) == 1
     assert "removed" in json.dumps(ledger)
     for directory in (operator, member):
-        assert call(capsys, "federate", "audit", "verify", directory)[::2] == (0, "")
-    assert call(capsys, "federate", "show-plan", operator)[::2] == (0, "")
+        assert call(capsys, "federate", "audit", directory)[::2] == (0, "")
+    assert call(capsys, "federate", "status", operator)[::2] == (0, "")
     (state,) = (member / "state").glob("*/round-000003.safetensors")
     code, _, err = call(capsys, "export", member, "-o", tmp_path / "own.safetensors")
     assert (code, err) == (0, "")

@@ -154,7 +154,7 @@ def test_a_file_without_labels_says_what_it_has(tmp_path: Path) -> None:
     [
         ("gone.npz", "cannot read .*gone.npz: No such"),
         ("./nowhere", "does not exist"),
-        ("npz", "--dataset FILE.npz"),
+        ("npz", "a path of an .npz file is needed"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_one_clear_line(name: str, said: str) -> None:

@@ -196,7 +196,7 @@ def test_each_map_of_a_grid_with_several_has_a_file_of_its_own(tmp_path: Path) -
     ("arguments", "message"),
     [
         (["mixin"], "has no figure 'mixin': did you mean 'mixing'?"),
-        (["accuracy", "-o", "x.jpg"], "cannot draw x.jpg: the file's ending says how, .png, .pdf, .svg"),
+        (["accuracy", "-o", "x.jpg"], "cannot draw x.jpg: the file must end in .png, .pdf, .svg"),
         (["accuracy", "--rounds", "1"], "accuracy shows all rounds"),
         (["mixing", "--rounds", "9"], "mixing has no round 9 (it has 2 to 3)"),
         (["mixing", "--rounds", "a"], "--rounds a: expected numbers of rounds, such as 1,10,30"),

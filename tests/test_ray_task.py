@@ -18,7 +18,7 @@ from fedcap.experiments.ray import FILES, Board, task, write_run
 from fedcap.experiments.store import CellStore
 from fedcap.runs import CHECKPOINT, RunDirectory
 from fedcap.runs.outcome import OUTCOME, CellFailure
-from fedcap.simulation import carried, make_crew
+from fedcap.simulation import carried, make_pool
 
 
 class BesideMe:
@@ -100,10 +100,10 @@ def test_without_ray_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for ask in (lambda: make_engine("ray"), lambda: make_crew(engine="ray")):
+    for ask in (lambda: make_engine("ray"), lambda: make_pool(engine="ray")):
         with pytest.raises(InputError, match=r"pip install 'fedcap\[ray\]'"):
             ask()
-    code, _, error = call(capsys, "run", "--engine", "ray", "--out", tmp_path / "run")
+    code, _, error = call(capsys, "run", "--ray", "--out", tmp_path / "run")
     assert code == 2
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
@@ -115,13 +115,13 @@ def test_without_ray_one_line_says_what_to_install(
 def test_an_unreachable_cluster_is_an_error_at_once(address: str, why: str) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: make test-extras runs this")
     with pytest.raises(InputError, match=rf"no Ray cluster at {address} \(.*{why}.*ray start --head"):
-        make_crew(engine="ray", address=address)
+        make_pool(engine="ray", address=address)
 
 
 def test_an_address_is_for_ray_alone() -> None:
-    with pytest.raises(InputError, match="--engine ray"):
-        make_crew(address="127.0.0.1:6379")
+    with pytest.raises(InputError, match="is a Ray cluster's"):
+        make_pool(address="127.0.0.1:6379")
     with pytest.raises(InputError, match="'local' or 'ray'"):
-        make_crew(engine="dask")  # type: ignore[arg-type]
+        make_pool(engine="dask")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="processors"):
-        make_crew(engine="ray", device="cuda")
+        make_pool(engine="ray", device="cuda")

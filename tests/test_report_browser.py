@@ -20,7 +20,7 @@ from report_tools import HOSTILE, a_grid, a_run
 from run_tools import SMALL
 
 import fedcap
-from fedcap.cli.stories import story_for
+from fedcap.cli.report import report_on
 from fedcap.report.live import LivePage
 from fedcap.report.model import Event, Report, RunData
 from fedcap.report.pack import pack
@@ -290,7 +290,7 @@ def test_the_page_of_a_federation_shows_its_sites_and_removals_by_the_operator(
     with made.conductor() as conductor:
         conductor.run()
     made.ledger.remove("2", "it moved away", 3, by="operator")
-    window.open(saved(story_for(tmp_path), tmp_path))
+    window.open(saved(report_on(tmp_path), tmp_path))
     assert window.texts(".kind") == ["Federation"]
     assert column(window, "#clients", 1) == [f"site-{number}" for number in range(5)]
     assert "✕ removed, round 3" in column(window, "#clients", 2)

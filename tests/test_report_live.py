@@ -17,13 +17,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from fedcap.federation.operator import Federation
 from federation_tools import federation
 from helpers import Killer, call
 from run_tools import SMALL
 
 import fedcap
-from fedcap.cli.stories import story_for
-from fedcap.federation.operator import Federation
+from fedcap.cli.report import report_on
 from fedcap.report import live
 from fedcap.report.live import LivePage, waiting
 from fedcap.report.model import Report
@@ -86,7 +86,7 @@ def test_the_operator_sees_shares_and_suspected_and_removed_sites(tmp_path: Path
     held = federation(tmp_path, patient)
     (tmp_path / "federation.toml").write_text(Federation(host="localhost").text())
     held.transport.ipm = frozenset("2")
-    with LivePage(tmp_path, build=story_for) as page, held.conductor() as conductor:
+    with LivePage(tmp_path, build=report_on) as page, held.conductor() as conductor:
         assert "0 of 3 rounds so far" in report(page)["summary"]
         for _ in range(2):
             record = conductor.play()
@@ -233,7 +233,7 @@ def test_a_port_that_is_taken_is_one_line(
     served: LivePage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = urlsplit(served.address).port
-    code, _, err = call(capsys, "watch", tmp_path, "--port", port)
+    code, _, err = call(capsys, "report", tmp_path, "--live", "--port", port)
     assert code == 2
     assert err.startswith(f"fedcap: cannot listen on port {port}: Address already in use")
     assert err.count("\n") == 1
@@ -243,15 +243,15 @@ def test_a_run_of_local_that_does_not_fit_is_reported_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fedcap.Experiment(**SMALL).run(out=tmp_path / "run")
-    code, _, err = call(capsys, "watch", tmp_path / "run", "--local", tmp_path / "run")
+    code, _, err = call(capsys, "report", tmp_path / "run", "--live", "--local", tmp_path / "run")
     assert code == 2
     assert "is not a run of the method local" in err
-    with LivePage(tmp_path / "run", build=lambda path: story_for(path, path)) as page:
+    with LivePage(tmp_path / "run", build=lambda path: report_on(path, path)) as page:
         assert "is not a run of the method local" in report(page)["summary"]
 
 
 def test_the_command_prints_the_address_and_ends_on_interrupt(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedcap", "watch", str(tmp_path / "later")]
+    command = [sys.executable, "-m", "fedcap", "report", str(tmp_path / "later"), "--live"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

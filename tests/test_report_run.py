@@ -14,7 +14,7 @@ from report_tools import decoded, reason, record, write
 from run_tools import SMALL
 
 import fedcap
-from fedcap.cli.stories import story_for
+from fedcap.cli.report import report_on
 from fedcap.errors import InputError
 from fedcap.report.mixing import order_by_similarity
 from fedcap.report.model import Check, Client, Report, RunData
@@ -254,7 +254,7 @@ def test_each_score_has_its_limit_in_each_round(tmp_path: Path) -> None:
 def test_a_federation_shows_the_ledger_and_removals_by_the_operator(tmp_path: Path, method: str) -> None:
     made = federation(tmp_path, method)
     (tmp_path / "federation.toml").write_text('host = "here"\n')
-    before = story_for(tmp_path)
+    before = report_on(tmp_path)
     assert (before.kind, before.summary) == ("federation", "The federation has not begun.")
     assert {client.state for client in run_of(before).clients} == {"enrolled"}
     with made.conductor() as conductor:
@@ -263,7 +263,7 @@ def test_a_federation_shows_the_ledger_and_removals_by_the_operator(tmp_path: Pa
         conductor.run()
     made.ledger.remove("2", "it moved away", 3, by="operator")
     made.ledger.ask("new", "late-comer", "key")
-    report = story_for(tmp_path)
+    report = report_on(tmp_path)
     clients = clients_of(report)
     for name, round, why in (("site-1", 2, "it left"), ("site-2", 3, "it moved away")):
         assert (clients[name].state, clients[name].removed) == ("removed", round)
@@ -277,7 +277,7 @@ def test_a_federation_shows_the_ledger_and_removals_by_the_operator(tmp_path: Pa
     ]
     assert check(report, "Removed sites").text == "2 sites removed: site-1, site-2."
     assert ("removed", "2 of 6") in [(figure.label, figure.value) for figure in report.figures]
-    assert clients_of(story_for(tmp_path / "run"))["site-2"].state == "removed"
+    assert clients_of(report_on(tmp_path / "run"))["site-2"].state == "removed"
 
 
 def test_arrays_come_back_within_half_a_step_and_missing_values_as_null() -> None:

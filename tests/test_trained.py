@@ -276,7 +276,7 @@ def test_with_many_clients_not_all_are_listed(tmp_path: Path) -> None:
     with pytest.raises(fedcap.InputError) as error:
         result.model("u7")
     assert "did you mean 'u07" in str(error.value) or "did you mean 'u" in str(error.value)
-    assert str(error.value).endswith("(there are 60, from 'u000' to 'u059')")
+    assert str(error.value).endswith("there are 60, from 'u000' to 'u059'")
 
 
 def test_a_run_of_an_earlier_version_is_reported_as_such(tmp_path: Path) -> None:

@@ -131,7 +131,16 @@ def test_wisdm_has_a_range_of_its_own():
 
 def test_the_command_prints_trials_and_options_to_paste(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "run.toml").write_text("rounds = 1\n[dataset]\nname = 'digits'\nclients = 6\nsamples = 30\n")
-    words = ["tune", tmp_path / "run.toml", "--try", "alpha=2,10", "--jobs", 1, "--out", tmp_path / "grid"]
+    words = [
+        "tune",
+        tmp_path / "run.toml",
+        "--vary",
+        "alpha=2,10",
+        "--workers",
+        1,
+        "--out",
+        tmp_path / "grid",
+    ]
     code, text, _ = call(capsys, *words)
     assert code == 0
     assert "held-out accuracy" in text
@@ -143,7 +152,7 @@ def test_the_command_prints_trials_and_options_to_paste(tmp_path: Path, capsys: 
     assert found["chosen"] == chosen
     assert found["score"] == max(trial["score"] for trial in found["trials"])
     code, _, error = call(capsys, *words, "--set", "seed=3")
-    assert (code, error) == (2, "fedcap: give the seed as --seeds, not as a setting\n")
+    assert (code, error) == (2, "fedcap: give seed as --seed, not as a setting\n")
 
 
 def test_a_rule_that_is_tried_is_written_as_a_word(tmp_path: Path):

@@ -111,7 +111,7 @@ def test_a_corrupted_wisdm_file_is_refused_by_name_and_never_cached(
     path = write_wisdm(data_folder, "\n".join(lines(1, "Walking", range(401))))
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(
-        InputError, match=r"WISDM_ar_v1\.1_raw\.txt is corrupted: .*move it away .* data get wisdm$"
+        InputError, match=r"WISDM_ar_v1\.1_raw\.txt is corrupted: .*move it away .* 'wisdm' again$"
     ):
         data.make("wisdm").load()
     assert not list((data_folder.parent / "cache").glob("decoded/*"))

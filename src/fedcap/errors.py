@@ -1,4 +1,8 @@
-"""Errors that are shown to the user, and helpers for messages: suggestions, plurals, durations."""
+"""The errors that fedcap raises, and a few phrases for messages.
+
+An error's message says what is wrong, quotes the offending value and says what to do. It never names an
+option of the command line. Its `code` is a short, stable name that programs and tests compare.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,58 @@ import difflib
 import logging
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 
-class InputError(ValueError):
-    """An input of the user cannot be used; the message says what to do.
+class _Coded(Exception):
+    """An error with a code, and with the name of the thing that it is about."""
 
-    `code` names the kind of mistake for programs and tests, `field` the setting or argument that is wrong.
-    """
+    default_code = ""
 
-    def __init__(self, message: str = "", *, code: str = "bad-input", field: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str = "", field: str | None = None) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = code or self.default_code
+        """A short, stable name of the kind of error, such as "unknown-name" or "missing-file"."""
         self.field = field
+        """The setting, the path or the name that the error is about, if there is one."""
+
+    def prefixed(self, where: object) -> Self:
+        """Return the same error with a message that starts with where it occurred."""
+        return type(self)(f"{where}: {self}", code=self.code, field=self.field)
+
+
+class InputError(_Coded, ValueError):
+    """The user's input cannot be used."""
+
+    default_code = "bad-input"
 
 
 class UserCodeError(InputError):
     """The user's own code failed; the message names it, and the cause has the traceback."""
 
+    default_code = "user-code"
 
-class RunError(RuntimeError):
-    """A run cannot continue; the message says why, and the cause has the traceback."""
+
+class RunError(_Coded, RuntimeError):
+    """A run cannot continue; the cause has the traceback."""
+
+    default_code = "run-failed"
+
+
+def invalid(error: Any, message: str = "") -> InputError:
+    """Return a pydantic `ValidationError` as an `InputError` with the code and field of its first complaint.
+
+    `message` replaces pydantic's message.
+    """
+    first = error.errors()[0]
+    raised = first.get("ctx", {}).get("error")
+    message = message or validation_message(error)
+    if isinstance(raised, InputError):
+        return InputError(message, code=raised.code, field=raised.field or _place(first) or None)
+    unknown = first["type"] in ("extra_forbidden", "unexpected_keyword_argument")
+    return InputError(
+        message, code="unknown-setting" if unknown else "bad-value", field=_place(first) or None
+    )
 
 
 @cache
@@ -36,11 +71,13 @@ def warn_once(message: str) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean …? (known: …)" for an unknown word."""
+    """Return "did you mean …? (known: …)" for an unknown word, or "choose …" if none is near."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
-    return f"{hint}(known: {', '.join(known) or 'none'})"
+    if not close:
+        *first, last = known or ["none"]
+        return f"choose {', '.join(first)} or {last}" if first else f"there is only {last}"
+    return f"did you mean {' or '.join(map(repr, close))}? (known: {', '.join(known)})"
 
 
 def plural(count: int, noun: str) -> str:

@@ -66,7 +66,9 @@ def can_write_parquet() -> bool:
 def write_parquet(rows: Sequence[Row], path: Path) -> None:
     """Write the rows as Parquet; raise an `InputError` that says what to install if pyarrow is missing."""
     if not can_write_parquet():
-        raise InputError("Parquet files need pyarrow: pip install 'fedcap[parquet]'")
+        raise InputError(
+            "Parquet files need pyarrow: pip install 'fedcap[parquet]'", code="needs-extra", field="parquet"
+        )
     arrow: Any = importlib.import_module("pyarrow")
     parquet: Any = importlib.import_module("pyarrow.parquet")
     columns = {column: [row.get(column) for row in rows] for column in columns_of(rows)}

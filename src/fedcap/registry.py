@@ -25,7 +25,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 from fedcap import fingerprint
-from fedcap.errors import InputError, UserCodeError, nearest, validation_message
+from fedcap.errors import InputError, UserCodeError, invalid, nearest, validation_message
 
 GIVEN = "given from Python"
 """The key, in a table, of an object that cannot be built again from its name and options."""
@@ -104,7 +104,9 @@ def as_table(choice: Any, kind: str = "choice") -> dict[str, Any]:
     if isinstance(table, Mapping) and isinstance(table.get("name"), str):
         return dict(table)
     raise InputError(
-        f'{kind} must be a name, or a table with a name and options, such as {{name = "…"}} (got {choice!r})'
+        f'{kind} must be a name, or a table with a name and options, such as {{name = "…"}} (got {choice!r})',
+        code="bad-value",
+        field=kind,
     )
 
 
@@ -112,11 +114,13 @@ def load(reference: str) -> Any:
     """Import `module:attribute`, the form in which users name their own classes and functions."""
     module, _, attribute = reference.partition(":")
     if not module or not attribute:
-        raise InputError(f"{reference!r} is not of the form module:name")
+        raise InputError(f"{reference!r} is not of the form module:name", code="bad-value")
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise InputError(f"cannot import {module!r} of {reference!r}: {error}") from error
+        raise InputError(
+            f"cannot import {module!r} of {reference!r}: {error}", code="cannot-import", field=module
+        ) from error
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise UserCodeError(f"your module {module} failed on import: {what}") from error
@@ -124,7 +128,11 @@ def load(reference: str) -> Any:
         return getattr(found, attribute)
     except AttributeError:
         public = (name for name in vars(found) if not name.startswith("_"))
-        raise InputError(f"{module!r} has no {attribute!r}: {nearest(attribute, public)}") from None
+        raise InputError(
+            f"{module!r} has no {attribute!r}: {nearest(attribute, public)}",
+            code="unknown-name",
+            field=module,
+        ) from None
 
 
 @cache
@@ -173,11 +181,15 @@ class Registry(Generic[_T]):
     def resolve(self, name: str) -> str:
         """Return the registered name for a name or alias; return `module:Class` unchanged."""
         if not isinstance(name, str):
-            raise InputError(f"the name of a {self.kind} is a string (got {name!r})")
+            raise InputError(
+                f"the name of a {self.kind} is a string (got {name!r})", code="bad-value", field=self.kind
+            )
         if fingerprint.is_label(name):
             raise InputError(
                 f"the {self.kind} of this run, {name}, was given from Python and is not stored in its"
-                " directory: continue it from Python, with the same object, by Experiment(…).run(out=…)"
+                " directory: continue it from Python, with the same object, by Experiment(…).run(out=…)",
+                code="given-from-python",
+                field=self.kind,
             )
         if ":" in name:
             return name
@@ -186,7 +198,9 @@ class Registry(Generic[_T]):
             return self._aliases[plain(name)]
         except KeyError:
             raise InputError(
-                f"unknown {self.kind} {name!r}: {nearest(name.lower(), self._classes)}"
+                f"unknown {self.kind} {name!r}: {nearest(name.lower(), self._classes)}",
+                code="unknown-name",
+                field=self.kind,
             ) from None
 
     def get(self, name: str) -> Callable[..., _T]:
@@ -196,9 +210,17 @@ class Registry(Generic[_T]):
             return self._classes[name]
         found = load(name)
         if not (isinstance(found, type) and issubclass(found, self._base) and is_dataclass(found)):
-            raise InputError(f"{name!r} is not a dataclass derived from {self._base.__name__}")
+            raise InputError(
+                f"{name!r} is not a dataclass derived from {self._base.__name__}",
+                code="wrong-class",
+                field=self.kind,
+            )
         if inspect.isabstract(found):
-            raise InputError(f"{name!r} is abstract: it lacks {', '.join(sorted(found.__abstractmethods__))}")
+            raise InputError(
+                f"{name!r} is abstract: it lacks {', '.join(sorted(found.__abstractmethods__))}",
+                code="wrong-class",
+                field=self.kind,
+            )
         return cast("Callable[..., _T]", found)
 
     def make(self, name: str, **options: Any) -> _T:
@@ -214,15 +236,23 @@ class Registry(Generic[_T]):
         known = self.options(name)
         for key, value in options.items():
             if key not in known:
-                raise InputError(f"{self.kind} {name!r} has no option {key!r}: {nearest(key, known)}")
+                raise InputError(
+                    f"{self.kind} {name!r} has no option {key!r}: {nearest(key, known)}",
+                    code="unknown-option",
+                    field=key,
+                )
             if isinstance(value, float) and not math.isfinite(value):
                 if not fingerprint.accepts_word(cls, key, str(value)):
-                    raise InputError(f"{self.kind} {name!r}: {key} should be a finite number (got {value})")
+                    raise InputError(
+                        f"{self.kind} {name!r}: {key} should be a finite number (got {value})",
+                        code="bad-value",
+                        field=key,
+                    )
                 options[key] = str(value)
         try:
             return cast("_T", _adapter(cls).validate_python(options))
         except ValidationError as error:
-            raise InputError(f"{self.kind} {name!r}: {validation_message(error)}") from None
+            raise invalid(error, f"{self.kind} {name!r}: {validation_message(error)}") from None
 
     def build(self, choice: Any) -> _T:
         """Build a choice; return an object unchanged."""

@@ -1,51 +1,58 @@
-"""Groups of commands that look alike: plain text, `-h` beside `--help`, help where no command is given."""
+"""The command line's root: all commands, and `main`.
+
+Everything heavy is imported inside the commands, so that `fedcap --help` answers at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+import sys
+from typing import Annotated
 
-import click
 import typer
-from typer.core import TyperCommand, TyperGroup
+
+from fedcap.cli import compare, data, demo, federate, predict, report, run, show
+from fedcap.cli.common import App, echo, exit_code, prepare_streams
+from fedcap.cli.list import list_
+
+app = App(
+    name="fedcap",
+    help="Federated learning that stays accurate when clients' data differ and some clients are malicious.",
+)
+app.command()(demo.demo)
+app.command()(run.run)
+app.command()(compare.compare)
+app.command()(compare.tune)
+app.command()(show.show)
+app.command()(report.report)
+app.command()(report.plot)
+app.command()(predict.predict)
+app.command()(predict.export)
+app.command("list")(list_)
+app.add_typer(data.app, name="data")
+app.add_typer(federate.app, name="federate")
 
 
-def _unescaped(text: str) -> str:
-    """Return help as it was meant: typer writes `\\[required]`, even where nothing reads its markup."""
-    return text.replace("\\[", "[")
+def _version(wanted: bool) -> None:
+    if wanted:
+        from fedcap import __version__
+
+        echo(f"fedcap {__version__}")
+        raise typer.Exit()
 
 
-class Command(TyperCommand):
-    """A command with plain help."""
-
-    def get_help(self, ctx: click.Context) -> str:
-        """Return the help."""
-        return _unescaped(super().get_help(ctx))
-
-
-class Group(TyperGroup):
-    """A group of commands with plain help."""
-
-    def get_help(self, ctx: click.Context) -> str:
-        """Return the help."""
-        return _unescaped(super().get_help(ctx))
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
-class App(typer.Typer):
-    """A group of commands; `command` adds a function to it."""
-
-    def __init__(self, help: str, name: str | None = None) -> None:
-        super().__init__(
-            name=name,
-            help=help,
-            cls=Group,
-            no_args_is_help=True,
-            add_completion=False,
-            rich_markup_mode=None,
-            pretty_exceptions_enable=False,
-            context_settings={"help_option_names": ["-h", "--help"]},
-        )
-
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        """Return a decorator that adds a function as a command."""
-        return super().command(name, cls=Command, **settings)
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; an error is one line, and the exit code says whether the input was at fault."""
+    prepare_streams()
+    if (here := os.getcwd()) not in sys.path:  # for `module:name`; last, so that it shadows no module
+        sys.path.append(here)
+    sys.exit(exit_code(lambda: app(arguments, prog_name="fedcap", standalone_mode=False)))

@@ -1,187 +1,225 @@
-"""How far a command is: a line that moves on a terminal, and elsewhere a plain line every half a minute.
+"""Progress of a command on stderr: live lines on a terminal, elsewhere a plain line every half minute.
 
-Both go to stderr. The plain lines begin after ten seconds, so that a quick command prints none.
+`Progress` shows a headline and a line for each run in progress. The classes after it say what to show for one
+run, a grid of runs, the demo and a download. Plain lines begin after ten seconds: quick commands print none.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Self
 
-import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.console import Console, Group, OverflowMethod, RenderableType
+from rich.live import Live
+from rich.text import Text
 
+from fedcap.cli.common import echo
 from fedcap.errors import duration
 
 if TYPE_CHECKING:
-    from fedcap.runs import Result, RoundRecord
+    from fedcap.experiments.grid import Cell
+    from fedcap.experiments.store import GridStatus
+    from fedcap.runs import Outcome, Result, RoundRecord
     from fedcap.simulation import Simulation
 
 FIRST, EVERY = 10.0, 30.0
-"""Seconds until the first plain line, and from then on between two of them."""
+"""Seconds until the first plain line, and then between two lines."""
+BAR = 20
+"""Characters of the bar."""
 
 
-class PlainLines:
-    """Lines for a log: what is done, how far it is, and about how long it will take."""
+class Progress:
+    """A headline, how much of the work is done, and lines below it; with `quiet`, nothing is shown.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._next = clock() + FIRST
-        self._start: tuple[float, float] | None = None
-
-    def restart(self) -> None:
-        """Measure the pace anew: something else is being done now."""
-        self._start = None
-
-    def show(self, what: str, done: float, total: float | None) -> None:
-        """Print a line if it is time for one, and there is something left to do.
-
-        The pace is measured from the first call: what had been done before it does not count.
-        """
-        now = self._clock()
-        began, before = self._start = self._start or (now, done)
-        if now < self._next or (total is not None and done >= total):
-            return
-        self._next = now + EVERY
-        left = ""
-        if total is not None and done > before:
-            seconds = (now - began) / (done - before) * (total - done)
-            left = f", about {duration(seconds)} left"
-        typer.echo(f"fedcap: {what}{left}", err=True)
-
-
-class LiveLine(ABC):
-    """A line of progress that appears with the first `show` and is removed on exit.
-
-    Where stderr is no terminal, plain lines take its place; with `quiet` there is neither.
+    The time left is estimated from the pace since the first `show`: work that was done before does not count.
     """
 
-    def __init__(self, *columns: ProgressColumn, total: int | None = None, quiet: bool = False) -> None:
-        console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            *columns,
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
+    def __init__(self, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._quiet, self._clock = quiet, clock
+        self._next = clock() + FIRST
+        self._start: tuple[float, float] | None = None
+        self._headline, self._lines = "", list[str]()
+        self._done = 0.0
+        self._total: float | None = None
+        self._live = Live(
+            console=self._console, transient=True, get_renderable=self._rendered, refresh_per_second=4
         )
-        self._task = self._progress.add_task("", total=total, state="")
-        self.plain = None if quiet or console.is_terminal else PlainLines()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._live.stop()
 
-    def show(self, **changed: Any) -> None:
-        """Change what the line says."""
-        self._progress.start()
-        self._progress.update(self._task, **changed)
-        if self.plain is not None:
-            task = self._progress.tasks[0]
-            self.plain.show(self.text(), task.completed, task.total)
+    def restart(self) -> None:
+        """Estimate the time left from now on: the work that follows is of another kind."""
+        self._start = None
 
-    @abstractmethod
-    def text(self) -> str:
-        """Return what a plain line says."""
+    def show(self, headline: str, done: float, total: float | None, lines: Sequence[str] = ()) -> None:
+        """Show how far the work is."""
+        self._headline, self._lines, self._done, self._total = headline, list(lines), done, total
+        now = self._clock()
+        self._start = self._start or (now, done)
+        if self._quiet:
+            return
+        if self._console.is_terminal:
+            self._live.start()
+        elif now >= self._next and (total is None or done < total):
+            self._next = now + EVERY
+            self.say("; ".join([headline + self._left(now), *lines]))
 
-    def _said(self, *more: str) -> str:
-        task = self._progress.tasks[0]
-        return ", ".join(filter(None, (task.description, *more, task.fields["state"])))
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+        if self._quiet:
+            return
+        if self._live.is_started:
+            self._console.print(Text(f"fedcap: {line}"), soft_wrap=True)
+        else:
+            echo(f"fedcap: {line}", err=True)
 
-    def _count(self) -> str:
-        task = self._progress.tasks[0]
-        return f"{task.completed:.0f}/{task.total:.0f}"
+    def _left(self, now: float) -> str:
+        began, before = self._start or (now, self._done)
+        if self._total is None or self._done <= before:
+            return ""
+        seconds = (now - began) / (self._done - before) * (self._total - self._done)
+        return f", about {duration(seconds)} left"
+
+    def _rendered(self) -> RenderableType:
+        """Return what a terminal shows; lines that are too long for it are cut."""
+        bar = ""
+        if self._total and self._console.width >= 80:
+            full = round(BAR * min(1.0, self._done / self._total))
+            filled, empty = ("#", ".") if self._console.options.ascii_only else ("█", "░")
+            bar = f"{filled * full}{empty * (BAR - full)} "
+        lines = [f"{bar}{self._headline}{self._left(self._clock())}", *(f"  {line}" for line in self._lines)]
+        overflow: OverflowMethod = "crop" if self._console.options.ascii_only else "ellipsis"
+        return Group(*(Text(line, no_wrap=True, overflow=overflow) for line in lines))
 
 
-def _counting(unit: str) -> tuple[ProgressColumn, ...]:
-    return (
-        TextColumn(unit + " {task.completed}/{task.total}"),
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-
-
-class RunProgress(LiveLine):
-    """One run: round, accuracy, removed clients and the time left."""
-
-    def __init__(self, rounds: int, quiet: bool = False) -> None:
-        super().__init__(*_counting("round"), total=rounds, quiet=quiet)
-        self._accuracy = ""
-
-    def text(self) -> str:
-        """Return the method, the round and the accuracy."""
-        return self._said(f"round {self._count()}")
+class RunProgress(Progress):
+    """One run: its method, round, accuracy and number of removed clients."""
 
     def started(self, simulation: Simulation) -> None:
-        """Name the method, and start from the round that the run is resumed from."""
-        self.show(description=simulation.experiment.method.name, completed=simulation.round)
+        """Start from the round that the run is resumed from."""
+        self._rounds, self._accuracy = simulation.experiment.rounds, ""
+        self._method = simulation.experiment.method.name
+        self._show(simulation.round, 0)
 
     def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
-        """Move on by a round."""
+        """Show the round."""
         if record.accuracy is not None:
             self._accuracy = f"accuracy {record.accuracy.best:.1f} %"
-        removed = sum(len(past.removed) for past in simulation.history)
-        state = ", ".join(filter(None, (self._accuracy, f"removed {removed}" if removed else "")))
-        self.show(advance=1, state=state)
+        self._show(record.round, sum(len(past.removed) for past in simulation.history))
+
+    def _show(self, round: int, removed: int) -> None:
+        parts = (
+            self._method,
+            f"round {round}/{self._rounds}",
+            self._accuracy,
+            f"removed {removed}" * bool(removed),
+        )
+        self.show(", ".join(filter(None, parts)), round, self._rounds)
 
     def finished(self, result: Result) -> None:
         """Do nothing: the line is removed on exit."""
 
 
-class GridProgress(LiveLine):
-    """Many runs: which one, and how many are left."""
+class GridProgress(Progress):
+    """A grid: how many runs are done and failed, and the round of each run in progress.
 
-    def __init__(self, cells: int, quiet: bool = False) -> None:
-        super().__init__(*_counting("run"), total=cells, quiet=quiet)
+    A failed run leaves a line.
+    """
 
-    def text(self) -> str:
-        """Return which run it is, and its round."""
-        return self._said(f"{self._count()} runs done")
+    def __init__(
+        self, status: GridStatus, quiet: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(quiet, clock)
+        self._runs, self._finished, self._failed = len(status.runs), set(status.done), set(status.failed)
+        self._rounds = {cell.name: cell.experiment.rounds for cell in status.left}
+        self._played = dict.fromkeys(self._rounds, 0)
+        self._running: dict[str, str] = {}
+
+    def started(self, cell: Cell) -> None:
+        """Show the run among those in progress."""
+        self._running[cell.name] = f"{cell}, round 0/{cell.experiment.rounds}"
+        self._show()
+
+    def progressed(self, cell: Cell, round: int, accuracy: float | None) -> None:
+        """Show the round of a run."""
+        rounds = cell.experiment.rounds
+        known = "" if accuracy is None else f", accuracy {accuracy:.1f} %"
+        self._running[cell.name] = f"{cell}, round {round}/{rounds}{known}"
+        if not self._played.get(cell.name):  # rounds of an earlier session do not count
+            self._rounds[cell.name] = rounds - round + 1
+        self._played[cell.name] = round - rounds + self._rounds[cell.name]
+        self._show()
+
+    def finished(self, cell: Cell, outcome: Outcome) -> None:
+        """Count the run."""
+        self._finished.add(cell.name)
+        self._end(cell)
+
+    def failed(self, cell: Cell, why: str) -> None:
+        """Count the run, and print why it failed."""
+        self._failed.add(cell.name)
+        self.say(f"{cell} failed: {why}")
+        self._end(cell)
+
+    def _end(self, cell: Cell) -> None:
+        self._running.pop(cell.name, None)
+        self._rounds[cell.name] = self._played.get(cell.name, 0)
+        self._show()
+
+    def _show(self) -> None:
+        failed = f", {len(self._failed)} failed" if self._failed else ""
+        headline = (
+            f"{len(self._finished)} of {self._runs} runs done{failed}, {len(self._running)} in progress"
+        )
+        self.show(
+            headline, sum(self._played.values()), sum(self._rounds.values()), list(self._running.values())
+        )
+
+
+class DemoProgress(Progress):
+    """The demo's runs, one after the other."""
+
+    def __init__(self, runs: int, quiet: bool = False) -> None:
+        super().__init__(quiet)
+        self._runs, self._finished = runs, 0
 
     def started(self, simulation: Simulation) -> None:
-        """Name the run."""
-        experiment = simulation.experiment
-        self.show(description=f"{experiment.method.name} under {experiment.attack.name}")
+        """Show which run starts."""
+        self._show(simulation, simulation.round)
 
     def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
-        """Show how far the run is."""
-        self.show(state=f"round {record.round}/{simulation.experiment.rounds}")
+        """Show the run's round."""
+        self._show(simulation, record.round)
 
     def finished(self, result: Result) -> None:
-        """Do nothing: `cell_done` counts the runs, including those that had finished before."""
+        """Do nothing: `run_done` counts the runs, also those that had finished before."""
 
-    def cell_done(self) -> None:
-        """Count a run that is over."""
-        self.show(advance=1)
+    def run_done(self) -> None:
+        """Count a finished run."""
+        self._finished += 1
+
+    def _show(self, simulation: Simulation, round: int) -> None:
+        experiment = simulation.experiment
+        run = f"{experiment.method.name}, attack {experiment.attack.name}, round {round}/{experiment.rounds}"
+        done = self._finished + round / experiment.rounds
+        self.show(f"{self._finished} of {self._runs} runs done", done, self._runs, [run])
 
 
-class DownloadProgress(LiveLine):
-    """Called with what is being fetched, how many bytes have come, and how many there are."""
+class DownloadProgress(Progress):
+    """A download: called with the name of the file, the bytes that arrived, and their total."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        super().__init__(DownloadColumn(), TimeRemainingColumn(), quiet=quiet)
-
-    def text(self) -> str:
-        """Return the file and the megabytes that have come."""
-        task = self._progress.tasks[0]
-        whole = "" if task.total is None else f" of {task.total / 1e6:,.0f}"
-        return self._said(f"{task.completed / 1e6:,.0f}{whole} MB")
+    _what = ""
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Show how far it is."""
-        if self.plain is not None and what != self._progress.tasks[0].description:
-            self.plain.restart()
-        self.show(description=what, completed=done, total=total or None)
+        """Show how far the download is."""
+        if what != self._what:
+            self._what = what
+            self.restart()
+        whole = f" of {total / 1e6:,.0f}" if total else ""
+        self.show(f"{what}, {done / 1e6:,.0f}{whole} MB", done, total or None)

@@ -1,28 +1,41 @@
-"""`fedcap run`: one method under one attack."""
+"""`fedcap run`: one method under one attack, or with `--dry-run` the settings of that run."""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcap.cli.engines import Address, EngineName
-from fedcap.cli.errors import FAILED, Interrupted
-from fedcap.cli.output import AsJson, Quiet, print_json, users_code
-from fedcap.cli.plan import print_plan
-from fedcap.cli.settings import Overrides, Workers, parse_setting
-from fedcap.errors import InputError
+from fedcap.cli.common import (
+    FAILED,
+    AsJson,
+    Interrupted,
+    Overrides,
+    Quiet,
+    Ray,
+    SettingsFile,
+    Workers,
+    echo,
+    given,
+    print_json,
+    ray_address,
+    users_code,
+    with_settings,
+)
+from fedcap.errors import InputError, plural
 
 if TYPE_CHECKING:
     from fedcap.runs import NewDirectory, RunDirectory
     from fedcap.simulation import Experiment, WorkerPool
 
+PRODUCTS = {"onednn": "oneDNN", "mkl": "MKL"}
+
 
 def run(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings.")] = None,
+    file: SettingsFile = None,
     dataset: Annotated[
         str | None, typer.Option(help="Data set, FILE.csv, FILE.npz, or folder. [default: digits]")
     ] = None,
@@ -31,7 +44,7 @@ def run(
     ] = None,
     method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
     rule: Annotated[
-        str | None, typer.Option(help="The server's rule, for methods that take any. [default: the method's]")
+        str | None, typer.Option(help="Aggregation rule, for methods that take one. [default: the method's]")
     ] = None,
     attack: Annotated[str | None, typer.Option(help="Attack, or none. [default: none]")] = None,
     malicious: Annotated[
@@ -41,99 +54,91 @@ def run(
         int | None, typer.Option(help="Rounds. [default: the data set's: 30 on digits, else 100]")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed. [default: 0]")] = None,
+    settings: Overrides = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. [default: cpu]")] = None,
     workers: Workers = None,
-    engine: EngineName = "local",
-    address: Address = None,
-    eval_every: Annotated[
-        int | None, typer.Option(help="Evaluate every so many rounds, and after the last. [default: 1]")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, … [default: cpu]")] = None,
+    ray: Ray = None,
     track: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TRACKER", help="Follow the run: csv, tensorboard, mlflow, or module:Class. Repeatable."
-        ),
+        typer.Option(metavar="TRACKER", help="csv, tensorboard, mlflow, or module:Class. Repeatable."),
     ] = None,
-    settings: Overrides = None,
     out: Annotated[
-        Path | None, typer.Option(help="The run's directory. [default: a new one in runs/]")
+        Path | None, typer.Option("--out", "-o", help="The run's directory. [default: a new one in runs/]")
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Continue this run; --rounds extends it, --dataset says where its data is now."),
+        typer.Option(
+            help="Continue the run in this directory. --rounds extends it; --dataset gives the new place of"
+            " its data."
+        ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print every setting and what would run, and stop.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every setting, and run nothing.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run one method under one attack, and keep its records.
+    """Run one method under one attack.
 
-    Options of the method, the training and the partition, and the number of rounds, have defaults that
-    differ by data set. --dry-run shows every setting as it will be.
+    Its records are kept in a directory. The defaults of the method, the training and the partition depend on
+    the data set: --dry-run prints them.
     """
     from fedcap.runs import RunDirectory, overlay, read_toml
-    from fedcap.simulation import Experiment, load_experiment
+    from fedcap.simulation import Experiment, load_experiment, make_pool
 
-    flags = {
-        "dataset": dataset,
-        "model": model,
-        "method": method,
-        "attack": attack,
-        "malicious": malicious,
-        "rounds": rounds,
-        "seed": seed,
-        "eval_every": eval_every,
-        "device": device,
-        "workers": None if resume else workers,
-        "track": None if resume else track or None,
-    }
-    given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
+    asked = given(
+        dataset=dataset,
+        model=model,
+        method=method,
+        attack=attack,
+        malicious=malicious,
+        rounds=rounds,
+        seed=seed,
+        device=device,
+        workers=None if resume else workers,
+        track=None if resume else track or None,
+    )
     if rule is not None:
-        given = overlay(given, {"method": {"rule": rule}})
-    for setting in settings or []:
-        given = overlay(given, parse_setting(setting))
+        asked = overlay(asked, {"method": {"rule": rule}})
+    asked = with_settings(asked, settings)
     if resume is not None:
-        where, to = given.pop("dataset", None), given.pop("rounds", None)
-        if file or given or out or not isinstance(where, str | None) or not isinstance(to, int | None):
+        where, to = asked.pop("dataset", None), asked.pop("rounds", None)
+        if file or asked or out or not isinstance(where, str | None) or not isinstance(to, int | None):
             raise InputError(
-                "--resume continues a run as it was: only --workers, --engine, --address, --rounds (more of"
-                " them), --dataset (where its data is now), --track, --dry-run, --quiet and --json go with it"
+                "--resume continues a run with its settings: it takes only --rounds, --dataset, --workers,"
+                " --ray, --track, --dry-run, --quiet and --json",
+                code="bad-option",
+                field="resume",
             )
         with users_code():
             experiment = load_experiment(resume, workers, to, where, track or None)
         directory = RunDirectory(resume)
     else:
         with users_code():
-            experiment = Experiment(**overlay(read_toml(file) if file else {}, given))
+            experiment = Experiment(**overlay(read_toml(file) if file else {}, asked))
         if malicious and experiment.attack.name == "none":
-            typer.echo(f"fedcap: --malicious {malicious:g} without --attack NAME: nobody attacks", err=True)
+            echo(
+                f"fedcap: --malicious {malicious:g} has no effect without an attack (--attack NAME)", err=True
+            )
         directory = RunDirectory(out) if out else _new_directory(experiment)
     if dry_run:
         print_plan(experiment, as_json)
-    else:
-        with _crew(experiment, engine, address) as crew:
-            _play(experiment, directory, crew, as_json, quiet, extend=resume is not None)
-
-
-def _crew(experiment: Experiment, engine: Literal["local", "ray"], address: str | None) -> WorkerPool:
-    from fedcap.simulation import make_pool
-
-    return make_pool(experiment.workers, experiment.device, engine, address)
+        return
+    with make_pool(
+        experiment.workers, experiment.device, "local" if ray is None else "ray", ray_address(ray)
+    ) as pool:
+        _play(experiment, directory, pool, as_json, quiet, extend=resume is not None)
 
 
 def _play(
-    experiment: Experiment, out: RunDirectory, crew: WorkerPool, as_json: bool, quiet: bool, extend: bool
+    experiment: Experiment, out: RunDirectory, pool: WorkerPool, as_json: bool, quiet: bool, extend: bool
 ) -> None:
     """Run the experiment, and print its result."""
     from fedcap.cli.progress import RunProgress
-    from fedcap.cli.summary import summary
+    from fedcap.cli.show import summary
     from fedcap.runs import CONFIG, Settings
 
     try:
-        with users_code(), RunProgress(experiment.rounds, quiet) as progress:
-            result = experiment.run(out=out, pool=crew, observers=[progress], extend=extend)
+        with users_code(), RunProgress(quiet) as progress:
+            result = experiment.run(out=out, pool=pool, observers=[progress], extend=extend)
     except KeyboardInterrupt:
         begun = not out.is_new and (out.path / CONFIG).exists()
         how = f": continue with fedcap run --resume {out.path}" if begun else ""
@@ -142,7 +147,7 @@ def _play(
         found = json.loads(result.to_json())
         print_json({"directory": str(out.path), **found, "settings": experiment.settings()})
     else:
-        typer.echo(summary(Settings.model_validate(experiment.settings()), result, out.path))
+        echo(summary(Settings.model_validate(experiment.settings()), result, out.path))
     if result.stopped is not None:
         raise typer.Exit(FAILED)
 
@@ -154,3 +159,50 @@ def _new_directory(experiment: Experiment) -> NewDirectory:
     names = (experiment.dataset_name, experiment.method.name, experiment.attack.name)
     what = "-".join(Path(name).stem.replace(":", ".") for name in names)
     return NewDirectory("runs", f"{what}-seed{experiment.seed}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def print_plan(experiment: Experiment, as_json: bool) -> None:
+    """Print the settings as TOML that `fedcap run` takes, and the run's size as comments; or both as JSON."""
+    from fedcap.runs import to_toml
+
+    with users_code():
+        settings, plan = experiment.settings(), _plan(experiment)
+    if as_json:
+        print_json({**plan, "settings": settings})
+        return
+    echo("\n".join(f"# {line}" for line in _plan_lines(experiment, plan)))
+    echo(f"\n{to_toml(settings)}", nl=False)
+
+
+def _plan(experiment: Experiment) -> dict[str, Any]:
+    """Load the data, build the network and the server, and return the run's size."""
+    from fedcap.products import chosen_products
+    from fedcap.simulation import Simulation, make_pool
+
+    with make_pool(1) as pool:
+        simulation = Simulation(experiment, pool)
+        return {
+            "rounds": experiment.rounds,
+            "clients": list(simulation.names),
+            "malicious": [name for name in simulation.names if name in simulation.malicious],
+            "weights": simulation.layout.size,
+            "train_samples": sum(map(len, simulation.data.train)),
+            "test_samples": sum(map(len, simulation.data.test)),
+            "products": chosen_products(),
+        }
+
+
+def _plan_lines(experiment: Experiment, plan: dict[str, Any]) -> list[str]:
+    """Return the plan as text."""
+    malicious = ", ".join(plan["malicious"])
+    name = experiment.attack.name
+    attack = "no attack" if name == "none" else f"{name} by {malicious or 'no client'}"
+    return [
+        f"dry run: {experiment.dataset_name} · {experiment.method.name} · {attack}"
+        f" · seed {experiment.seed} · {plural(experiment.rounds, 'round')}",
+        f"{plural(len(plan['clients']), 'client')}, {len(plan['malicious']) or 'none'} of them malicious;"
+        f" {plan['train_samples']:,} training and {plural(plan['test_samples'], 'test sample')}",
+        f"model {experiment.model_name} with {plural(plan['weights'], 'weight')};"
+        f" matrix products by {PRODUCTS[plan['products']]}",
+        "Nothing was trained or written. All settings follow.",
+    ]

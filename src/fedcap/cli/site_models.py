@@ -1,4 +1,7 @@
-"""The models that commands take out of a directory: those of a run, or those that a federation's site has."""
+"""The models in a directory: those of a run, or those of a federation's site.
+
+This module imports torch: commands import it when they run.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ READINGS = ("personal", "shared")
 
 
 def models_of(directory: Path, client: str | None) -> tuple[TrainedModels, str, str | None]:
-    """Return a directory's models, the digest of the run or plan that they are of, and whose is meant.
+    """Return a directory's models, the digest of their run or plan, and the client whose model is wanted.
 
-    In a site's directory that is the site, if nobody is named.
+    At a site, the client is the site itself unless another is given.
     """
     if not (directory / SITE).is_file():
         run = read(directory)
@@ -35,7 +38,7 @@ def models_of(directory: Path, client: str | None) -> tuple[TrainedModels, str, 
 
 
 class SiteModels(TrainedModels):
-    """The models of one site: its own, and the last one that it received."""
+    """The models of one site: its personal model, and the last one that it received."""
 
     def __init__(self, name: str, plan: Plan, state: SiteState) -> None:
         method = methods.registry.build(plan.method.model_dump())
@@ -44,17 +47,21 @@ class SiteModels(TrainedModels):
         self._received = state.received
 
     def model(self, client: str | int | None = None, reading: str = "personal") -> nn.Module:
-        """Return the site's own model, or, as the shared one, the last that it received.
+        """Return the site's personal model or, as the shared one, the last model that it received.
 
-        The own model of a site that took part in no round is the one that was made for it.
+        The personal model of a site that took part in no round is the one that the server made for it.
         """
         kept = self._source.client_state(self._known(client))
         if reading == "personal" and kept is not None:
             return super().model(client, reading)
         if reading not in READINGS:
-            raise InputError(f"a site has no {reading} model: {nearest(reading, READINGS)}")
+            raise InputError(
+                f"a site has no {reading} model: {nearest(reading, READINGS)}",
+                code="unknown-name",
+                field="reading",
+            )
         if self._received is None:
-            raise InputError("this site has received no model: its method shares nothing")
+            raise InputError("this site has received no model: its method shares nothing", code="no-model")
         return self._module(self._received)
 
 

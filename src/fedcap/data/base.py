@@ -135,7 +135,9 @@ class FederatedData:
             if count >= len(part):
                 raise InputError(
                     f"client {name!r} has {plural(len(part), 'training sample')}: too few to hold out"
-                    f" {share:g} of them; give it more samples, or set holdout to less"
+                    f" {share:g} of them; give it more samples, or set holdout to less",
+                    code="too-few-samples",
+                    field=name,
                 )
         parts = [
             (Samples(part.x[:-count], part.y[:-count]), Samples(part.x[-count:], part.y[-count:]))
@@ -237,7 +239,9 @@ class Source(ABC):
 
     def install(self, folder: Path, progress: Progress) -> None:
         """Fetch the files from their official source into a folder."""
-        raise InputError("nothing to fetch: it comes with fedcap")
+        raise InputError(
+            "there is nothing to download: the data set comes with fedcap", code="nothing-to-fetch"
+        )
 
 
 registry: Registry[Source] = Registry("data set", Source, "fedcap.data")

@@ -59,7 +59,7 @@ class Csv(Own):
     def roles(self) -> Roles:
         """Return the roles of the columns; raise an `InputError` if the file cannot be read."""
         if not self.path:
-            raise InputError("data set 'csv' needs a file: --dataset FILE.csv")
+            raise InputError("a path of a CSV file is needed", code="missing-path", field="csv")
         names = [name for name in _header(Path(self.path))[1] if name]
         return Roles.assign(self.path, names, self.label, self.client, self.test, self.ignore)
 

@@ -185,7 +185,9 @@ def _make(folder: Path) -> None:
             pass
     except OSError as error:
         raise InputError(
-            f"cannot write to {folder}: {error.strerror}; set FEDCAP_DATA to another folder"
+            f"cannot write to {folder}: {error.strerror}; set FEDCAP_DATA to another folder",
+            code="cannot-write",
+            field=str(folder),
         ) from None
 
 

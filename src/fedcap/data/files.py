@@ -56,23 +56,26 @@ def find(names: Iterable[str], folders: Iterable[str]) -> list[Path]:
 def missing_error(name: str, wanted: str, fetch: bool = True) -> InputError:
     """Return the error for a data set whose files are missing."""
     folders = " and ".join(str(folder) for folder in data_folders())
-    get = f"fetch it with fedcap data get {name}, or " if fetch else ""
     return InputError(
-        f"data set {name!r} is not here: looked in {folders} for {wanted}; {get}put it there, or name"
-        " the folder that has it in FEDCAP_DATA"
+        f"data set {name!r} is not here: looked in {folders} for {wanted}; put it there, or name"
+        " the folder that has it in FEDCAP_DATA",
+        code="missing-dataset",
+        field=name if fetch else None,
     )
 
 
 def corrupted_error(path: Path, why: str, name: str) -> InputError:
     """Return the error for a damaged file of an official data set, which can be fetched again."""
     return InputError(
-        f"{path} is corrupted: {why}; move it away and fetch it again with fedcap data get {name}"
+        f"{path} is corrupted: {why}; move it away and fetch data set {name!r} again",
+        code="corrupt-dataset",
+        field=name,
     )
 
 
 def unusable_error(path: Path, why: str) -> InputError:
     """Return the error for a file of the user, which may be the only copy."""
-    return InputError(f"{path} cannot be used: {why}")
+    return InputError(f"{path} cannot be used: {why}", code="bad-file", field=str(path))
 
 
 def refuse_web_page(path: Path, name: str | None = None) -> None:

@@ -50,7 +50,11 @@ class Folder(Own):
         """Return all images, sorted; raise an `InputError` if there are none in folders by class."""
         folder = Path(self.path)
         if not self.path or not folder.is_dir():
-            raise InputError(f"cannot read {self.path or 'data set folder'}: give --dataset FOLDER")
+            raise InputError(
+                f"cannot read {self.path or 'data set folder'}: give the path of a folder of images",
+                code="missing-path",
+                field="folder",
+            )
         found = sorted(
             path
             for path in folder.rglob("*")

@@ -30,13 +30,15 @@ def one_each(what: str, name: str, values: Any, length: int) -> np.ndarray:
         else:
             array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"{what}: {name} is not an array: {error}") from None
+        raise InputError(f"{what}: {name} is not an array: {error}", code="data-shape", field=name) from None
     if array.shape == (length, 1):
         array = array[:, 0]
     if array.shape != (length,):
         raise InputError(
             f"{what}: {name} must have {length} entries, one for each of the inputs x;"
-            f" its shape is {list(array.shape)}"
+            f" its shape is {list(array.shape)}",
+            code="data-shape",
+            field=name,
         )
     return array
 
@@ -68,7 +70,11 @@ def flags(what: str, name: str, values: np.ndarray) -> Tensor:
     words = [_word(value) for value in values.tolist()]
     wrong = next((word for word in words if word not in _FLAGS), None)
     if wrong is not None:
-        raise InputError(f"{what}: {name} must be true or false for each sample, and one is {wrong!r}")
+        raise InputError(
+            f"{what}: {name} must be true or false for each sample, and one is {wrong!r}",
+            code="bad-value",
+            field=name,
+        )
     return torch.tensor([_FLAGS[word] for word in words])
 
 
@@ -110,10 +116,16 @@ def _plain(what: str, name: str, values: np.ndarray) -> np.ndarray:
         values = _from_objects(what, name, values.tolist())
     if values.dtype.kind == "f":
         if not np.isfinite(values).all() or not np.array_equal(values, np.round(values)):
-            raise InputError(f"{what}: {name} must be whole numbers or text, and it has fractions")
+            raise InputError(
+                f"{what}: {name} must be whole numbers or text, and it has fractions",
+                code="bad-value",
+                field=name,
+            )
         values = values.astype(np.int64)
     if values.dtype.kind not in "biuU":
-        raise InputError(f"{what}: {name} must be whole numbers or text, not {values.dtype}")
+        raise InputError(
+            f"{what}: {name} must be whole numbers or text, not {values.dtype}", code="bad-value", field=name
+        )
     return values
 
 
@@ -128,6 +140,8 @@ def _from_objects(what: str, name: str, values: list[Any]) -> np.ndarray:
     for value in values:
         if not isinstance(value, str | numbers.Real):
             raise InputError(
-                f"{what}: {name} must be whole numbers or text, and one is a {type(value).__name__}"
+                f"{what}: {name} must be whole numbers or text, and one is a {type(value).__name__}",
+                code="bad-value",
+                field=name,
             )
     return np.array([str(value) for value in values])

@@ -50,7 +50,7 @@ class Npz(Own):
 def _names(path: Path) -> list[str]:
     """Return the names of the arrays in a file, without reading them."""
     if path.suffix.lower() != ".npz":
-        raise InputError("data set 'npz' needs a file: --dataset FILE.npz")
+        raise InputError("a path of an .npz file is needed", code="missing-path", field="npz")
     try:
         refuse_web_page(path)
         with zipfile.ZipFile(path) as archive:

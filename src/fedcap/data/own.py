@@ -105,7 +105,11 @@ def _path_table(name: str, reader: str | None = None) -> dict[str, str]:
         return {"name": "folder", "path": str(path.resolve())}
     if known or (path.exists() and reader == "csv"):
         return {"name": known or "csv", "path": str(path.resolve())}
-    raise InputError(f"{name} {'is not a data set' if path.exists() else 'does not exist'}: {_NEEDED}")
+    raise InputError(
+        f"{name} {'is not a data set' if path.exists() else 'does not exist'}: {_NEEDED}",
+        code="missing-path",
+        field=name,
+    )
 
 
 def from_arrays(
@@ -114,7 +118,9 @@ def from_arrays(
     """Return arrays as a data set; `what` names their origin in error messages."""
     inputs = as_array(what, x)
     if not inputs.size:
-        raise InputError(f"{what}: x is empty; its shape is {list(inputs.shape)}")
+        raise InputError(
+            f"{what}: x is empty; its shape is {list(inputs.shape)}", code="data-shape", field="x"
+        )
     length = len(inputs) if inputs.ndim else 0
     classes, targets = numbered(what, "y", one_each(what, "y", y, length))
     owner_names: tuple[str, ...] = ()
@@ -134,13 +140,19 @@ def as_array(what: str, x: Any) -> np.ndarray:
         array = x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
         return array.astype(np.float64) if array.dtype.kind == "O" else array
     except (ValueError, TypeError) as error:
-        raise InputError(f"{what}: x must hold numbers of one shape: {error}") from None
+        raise InputError(
+            f"{what}: x must hold numbers of one shape: {error}", code="data-shape", field="x"
+        ) from None
 
 
 def as_inputs(what: str, x: np.ndarray) -> Tensor:
     """Return inputs as float32; bytes stay bytes, with the channels before height and width."""
     if x.ndim < 2:
-        raise InputError(f"{what}: x must be an array of inputs; its shape is {list(x.shape)}")
+        raise InputError(
+            f"{what}: x must be an array of inputs; its shape is {list(x.shape)}",
+            code="data-shape",
+            field="x",
+        )
     if x.dtype == np.uint8:
         if x.ndim == 3:
             x = x[:, None]
@@ -148,9 +160,13 @@ def as_inputs(what: str, x: np.ndarray) -> Tensor:
             x = np.moveaxis(x, -1, 1)
         return torch.from_numpy(np.ascontiguousarray(x))
     if x.dtype.kind not in "fiub":
-        raise InputError(f"{what}: x must hold numbers, not {x.dtype}")
+        raise InputError(f"{what}: x must hold numbers, not {x.dtype}", code="data-shape", field="x")
     inputs = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
     if not bool(inputs.isfinite().all()):
         broken = int((~inputs.flatten(1).isfinite().all(dim=1)).sum())
-        raise InputError(f"{what}: {broken} of {len(x)} inputs are not finite (NaN or infinity)")
+        raise InputError(
+            f"{what}: {broken} of {len(x)} inputs are not finite (NaN or infinity)",
+            code="data-shape",
+            field="x",
+        )
     return inputs

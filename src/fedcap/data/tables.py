@@ -74,22 +74,29 @@ class Roles:
             if name not in columns:
                 close = difflib.get_close_matches(name, columns, n=1)
                 hint = f"did you mean {close[0]!r}? " if close else ""
-                raise InputError(f"{what} has no column {name!r}: {hint}{_listed(columns)}")
+                raise InputError(
+                    f"{what} has no column {name!r}: {hint}{_listed(columns)}",
+                    code="unknown-name",
+                    field="column",
+                )
         for name, count in Counter([*named, *dict.fromkeys(ignore)]).items():
             if count > 1:
-                raise InputError(f"{what}: column {name!r} is given for two roles")
+                raise InputError(
+                    f"{what}: column {name!r} is given for two roles", code="bad-value", field=name
+                )
         free = [name for name in columns if name not in named and name not in ignore]
         client = client or _only(free, ("client",))
         test = test or _only(free, ("test",))
         label = label or _only(free, _LABELS)
         if label is None:
             raise InputError(
-                f"{what}: name the column of labels as dataset.label (--set dataset.label=NAME);"
-                f" {_listed(columns)}"
+                f"{what}: name the column of labels as dataset.label; {_listed(columns)}",
+                code="missing-label",
+                field="dataset.label",
             )
         features = tuple(name for name in free if name not in (label, client, test))
         if not features:
-            raise InputError(f"{what} has no columns of features, only the labels")
+            raise InputError(f"{what} has no columns of features, only the labels", code="data-shape")
         return cls(label, client, test, features)
 
 
@@ -133,8 +140,9 @@ def refuse_text(what: str, wrong: Mapping[str, tuple[Any, int]], place: Place) -
     raise InputError(
         f"{what}: column{'s' * (len(wrong) > 1)} {', '.join(map(repr, names))} must hold numbers"
         f" ({shown!r} in {place(row)}): turn text into numbers, name a column as dataset.label or"
-        f" dataset.client, or ignore it (dataset.ignore)"
-        f" (--set 'dataset.ignore={json.dumps(names, ensure_ascii=False)}')"
+        f" dataset.client, or ignore it (dataset.ignore)",
+        code="text-in-table",
+        field=json.dumps(names, ensure_ascii=False),
     )
 
 

@@ -51,15 +51,15 @@ class CellStore:
         root: Path | str,
         results: Path | str | None = None,
         keep_models: bool = False,
-        reuse: Path | str | None = None,
+        reuse: Path | str | Sequence[Path | str] = (),
     ) -> None:
         self.root = Path(root)
         self.results = None if results is None else Path(results)
         """A folder of outcomes, one file each: its outcomes count, and those of new cells are added to it."""
         self.keep_models = keep_models
         """Whether finished cells keep their checkpoint, which holds all models."""
-        self.reuse = None if reuse is None else Path(reuse)
-        """A file of saved outcomes, or a folder with outcomes, that count as finished."""
+        self.reuse = [Path(place) for place in ([reuse] if isinstance(reuse, Path | str) else reuse)]
+        """Files of saved outcomes, or folders with outcomes, that count as finished."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Go to worker processes without the outcomes that were read: workers get only what is left."""
@@ -94,7 +94,7 @@ class CellStore:
     def _by_key(self) -> Mapping[str, list[Outcome]]:
         """All outcomes of `results` and `reuse`, by the key that their settings have in this version."""
         found: dict[str, list[Outcome]] = {}
-        for place in filter(None, (self.results, self.reuse)):
+        for place in filter(None, (self.results, *self.reuse)):
             for outcome in read_any_outcomes(place):
                 found.setdefault(settings_key(current_settings(outcome.settings)), []).append(outcome)
         return found
@@ -236,8 +236,8 @@ def prepare(cells: Sequence[Cell], store: CellStore, retry: bool = False) -> Gri
     planned: dict[str, list[Place]] = {}
     for cell in cells:  # missing data is reported here, before there is a folder
         planned.setdefault(cell.name, []).append(cell.place)
+    status = GridStatus.of(cells, store)  # so are damaged outcomes that are reused
     store.open()
-    status = GridStatus.of(cells, store)
     if retry and status.failed:
         for cell in status.runs:
             if cell.name in status.failed:

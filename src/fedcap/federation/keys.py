@@ -97,6 +97,16 @@ def _openssh(private: Any) -> str:
     return str(private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that is not a site's."""
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"{bounded(name, 60)!r} is not a site's name: up to 40 letters, digits, hyphens",
+            code="bad-name",
+            field="name",
+        )
+
+
 @dataclass(frozen=True)
 class JoinRequest:
     """A site's request to join, which it sends to the operator; nothing in it is secret."""
@@ -107,12 +117,7 @@ class JoinRequest:
     """Its public key, in OpenSSH format."""
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
-            raise InputError(
-                f"{bounded(self.name, 60)!r} is not a site's name: up to 40 letters, digits, hyphens",
-                code="bad-name",
-                field="name",
-            )
+        check_name(self.name)
 
     @property
     def client(self) -> str:

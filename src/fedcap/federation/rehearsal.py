@@ -75,7 +75,7 @@ def rehearse(
     names = [site.config.name for site in sites]
     attackers = names[len(names) - malicious :]
     with ExitStack() as stack:
-        server = _start("server", operator.directory, *([] if find_nginx() else ["--own-nginx"]))
+        server = _start("serve", operator.directory, *([] if find_nginx() else ["--own-nginx"]))
         stack.callback(server.stop, ENDS)
         say("the server is starting")
         children = [server]

@@ -67,6 +67,7 @@ class NewSite:
 def set_up_site(directory: Path, invitation: Invitation, content: Mapping[str, Any]) -> NewSite:
     """Write a new site's directory; `content` is its site.toml without the server's address."""
     config = SiteConfig.of({**content, "server": invitation.server}, SITE)
+    keys.check_name(config.name)
     if (directory / SITE).exists():
         raise InputError(
             f"{directory} is a site already: change its {SITE}, or give another directory",

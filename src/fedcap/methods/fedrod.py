@@ -76,7 +76,11 @@ def _last_layers(module: nn.Module, name: str | None) -> nn.Sequential:
     modules = dict(module.named_modules())
     name = Layout.of(module).last_module if name is None else name
     if name not in modules:
-        raise InputError(f"the model has no layer {name!r}: {nearest(name, filter(None, modules))}")
+        raise InputError(
+            f"the model has no layer {name!r}: {nearest(name, filter(None, modules))}",
+            code="unknown-name",
+            field="head",
+        )
     parent, _, own = name.rpartition(".")
     layers = [modules[name]]
     if name and isinstance(modules[parent], nn.Sequential):

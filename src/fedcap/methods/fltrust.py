@@ -54,5 +54,5 @@ class FLTrust(GlobalModel):
         """Move the global model by the mean of the updates, weighted by trust."""
         batch = view.counted(verdict)
         if batch.root is None:
-            raise InputError("fltrust needs a root set: data that no client has")
+            raise InputError("fltrust needs a root set: data that no client has", code="missing-root")
         return state.moved(trusted_step(batch.updates, batch.root) if len(batch) else None)

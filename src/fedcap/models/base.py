@@ -35,7 +35,9 @@ def check_image(name: str, shape: tuple[int, ...], smallest: tuple[int, int]) ->
     if len(shape) != 3 or shape[1] < smallest[0] or shape[2] < smallest[1]:
         raise InputError(
             f"model {name!r} takes inputs of C×H×W, at least {smallest[0]}×{smallest[1]};"
-            f" these are {shape_text(shape)}: give another --model, such as mlp"
+            f" these are {shape_text(shape)}: choose another model, such as mlp",
+            code="unsuitable-model",
+            field=name,
         )
 
 

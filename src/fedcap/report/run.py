@@ -253,7 +253,7 @@ def _summary(files: RunFiles) -> str:
 
 def _command(files: RunFiles) -> str:
     if files.federated:
-        return f"fedcap federate server {shlex.quote(str(files.path.parent))}"
+        return f"fedcap federate serve {shlex.quote(str(files.path.parent))}"
     return f"fedcap run {shlex.quote(str(files.path / CONFIG))}"
 
 

@@ -65,9 +65,8 @@ class RunDirectory:
             self._release()
             if isinstance(error, BlockingIOError):
                 raise BusyError(
-                    f"another process is running in {self.path}: wait for its end, or give another --out"
-                ) from None
-            raise InputError(f"cannot write to {error.filename or self.path}: {error.strerror}") from None
+                    f"another process is running in {self.path}: wait until it ends, or give another directory", code="busy", field=str(self.path)) from None
+            raise InputError(f"cannot write to {error.filename or self.path}: {error.strerror}", code="cannot-write", field=str(error.filename or self.path)) from None
         self._last = None
         return self
 
@@ -170,21 +169,24 @@ class RunDirectory:
             where = ".".join(map(str, first["loc"]))
             why = f"cannot be read: {f'{where}: ' * bool(where)}{first['msg']}"
         except InputError as error:  # it already names the file
-            raise InputError(f"{error}; {self._remedy(place)}") from None
+            raise self._unusable(place, str(error)) from None
         except (ValueError, TypeError, RecursionError) as error:
             why = f"cannot be read: {error}"
         raise self.damaged(place, why)
 
     def damaged(self, place: str, why: str) -> InputError:
         """Return the error for a file of the run that cannot be used, with what to do."""
-        return InputError(f"{self.path / place} {why}; {self._remedy(place)}")
+        return self._unusable(place, f"{self.path / place} {why}")
 
-    def _remedy(self, place: str) -> str:
+    def _unusable(self, place: str, message: str) -> InputError:
         if place == RESULT:
-            return f"remove it, and fedcap run --resume {self.path} writes it again"
+            remedy = "remove it and resume the run to write it again"
+            return InputError(f"{message}; {remedy}", code="damaged-result", field=str(self.path))
         if place == CONFIG:
-            return "the run cannot continue without it: start a new run with its settings and another --out"
-        return f"repeat the run in a new directory: fedcap run {self.path / CONFIG}"
+            remedy = "the run cannot continue without it: start a new run in another directory"
+            return InputError(f"{message}; {remedy}", code="damaged-config", field=str(self.path))
+        remedy = "repeat the run in a new directory"
+        return InputError(f"{message}; {remedy}", code="damaged-run", field=str(self.path / CONFIG))
 
     def write_settings(self, settings: Mapping[str, Any]) -> None:
         """Write config.toml."""
@@ -269,7 +271,9 @@ def checked_provenance(directory: RunDirectory, settings: Settings) -> Provenanc
         config = directory.path / CONFIG
         raise InputError(
             f"{config} was changed since the run began: its digest differs from the one in {PROVENANCE};"
-            f" start a new run with it instead: fedcap run {config}"
+            " start a new run with it instead",
+            code="changed-config",
+            field=str(config),
         )
     return current
 

@@ -29,7 +29,7 @@ def absent_attack(attack: str, share: float, clients: int, named: bool = False) 
     else:
         digits = len(str(clients)) + 1
         least = math.ceil(10**digits / clients) / 10**digits
-        why = f"a share of {share:g} of {clients} clients is 0; use --malicious {least:g} or more"
+        why = f"a share of {share:g} of {clients} clients is 0; set malicious to {least:g} or more"
     return f"attack {attack}, but no client is malicious: {why}"
 
 

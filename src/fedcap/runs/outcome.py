@@ -116,9 +116,9 @@ def read_outcome(path: Path) -> Outcome | None:
     except UnicodeDecodeError:
         raise InputError(f"{path} is damaged: it is not text") from None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        raise InputError(f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)) from None
     except InputError as error:
-        raise InputError(f"{path} is {error}") from None
+        raise InputError(f"{path} is {error}", code="bad-file", field=str(path)) from None
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Outcome:
     def of(cls, run: Run) -> Outcome:
         """Return the outcome of a finished run."""
         if run.result is None:
-            raise InputError(f"{run.path} has not finished: continue it with fedcap run --resume {run.path}")
+            raise InputError(f"{run.path} has not finished", code="unfinished-run", field=str(run.path))
         result = run.result
         settings = run.settings.model_dump(mode="json", exclude=set(FREE_TO_CHANGE))
         if where := settings["dataset"].get("path"):

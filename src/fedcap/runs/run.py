@@ -102,10 +102,10 @@ def read(path: Path | str) -> Run:
     directory = RunDirectory(path)
     settings = directory.settings()
     if settings is None:
-        raise InputError(f"{path} holds no run: there is no {CONFIG} in it")
+        raise InputError(f"{path} holds no run: there is no {CONFIG} in it", code="no-run", field=str(path))
     provenance = checked_provenance(directory, settings)
     if provenance is None:
-        raise InputError(f"{path} holds a run that has not started: there is no {PROVENANCE} in it")
+        raise InputError(f"{path} holds a run that has not started: there is no {PROVENANCE} in it", code="no-run", field=str(path))
     result = checked_result(directory, settings, provenance)
     rounds = checked_rounds(directory, settings) if result is None else result.history
     return Run(directory.path, settings, provenance, rounds, result)

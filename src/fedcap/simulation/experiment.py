@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedcap.errors import InputError, UserCodeError
+from fedcap.errors import InputError, UserCodeError, invalid
 from fedcap.runs import CONFIG, Result, RunDirectory
 from fedcap.simulation.loop import Observer, Simulation
 from fedcap.simulation.models import TrainedModels
@@ -56,7 +56,7 @@ class Experiment(Setup):
             raised = error.errors()[0].get("ctx", {}).get("error")
             if isinstance(raised, UserCodeError):
                 raise raised from raised.__cause__
-            raise InputError(explain(error, type(self).model_fields)) from None
+            raise invalid(error, explain(error, type(self).model_fields)) from None
 
     def run(
         self,
@@ -136,4 +136,4 @@ def load_experiment(
     except UserCodeError:
         raise
     except InputError as error:
-        raise InputError(f"{Path(path) / CONFIG}: {error}") from None
+        raise error.prefixed(Path(path) / CONFIG) from None

@@ -33,7 +33,9 @@ def exported(
     """
     if suffix not in SUFFIXES:
         raise InputError(
-            f"the file of a model should end in {' or in '.join(SUFFIXES)}: weights, or a whole program"
+            f"the file of a model should end in {' or in '.join(SUFFIXES)}: weights, or a whole program",
+            code="bad-value",
+            field="out",
         )
     predictor = models.predictor(client, reading)
     preparation = predictor.preparation
@@ -71,8 +73,9 @@ def _program(predictor: Predictor, about: Mapping[str, Any]) -> bytes:
     except Exception as error:  # code of the user's own network that cannot be traced
         first = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"the network cannot be made a program ({type(error).__name__}: {first}): export its weights,"
-            " with -o FILE.safetensors"
+            f"the network cannot be made a program ({type(error).__name__}: {first}): export its"
+            " weights instead",
+            code="not-exportable",
         ) from error
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it has paths of this machine

@@ -75,7 +75,9 @@ class Preparation:
         if self.shape[0] == 1 and found == self.shape[1:]:
             return x[:, None]
         given, taken = ("×".join(map(str, ("n", *shape))) for shape in (found, self.shape))
-        raise InputError(f"{WHAT}: x has the shape {given}; the run's networks take {taken}")
+        raise InputError(
+            f"{WHAT}: x has the shape {given}; the run's networks take {taken}", code="data-shape", field="x"
+        )
 
     def scaled(self, x: Tensor) -> Tensor:
         """Return arranged inputs as the network takes them."""
@@ -116,7 +118,9 @@ def _bytes(x: np.ndarray) -> np.ndarray:
     if x.dtype != np.uint8 and not (whole and x.min() >= 0 and x.max() <= 255):
         raise InputError(
             f"{WHAT}: the run's inputs were images as bytes: x should hold whole numbers from 0 to 255, not"
-            f" {x.dtype}"
+            f" {x.dtype}",
+            code="data-shape",
+            field="x",
         )
     return x.astype(np.uint8, copy=False)
 

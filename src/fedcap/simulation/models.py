@@ -99,7 +99,11 @@ class OnDisk:
         directory = self._directory
         if not self._path.exists():
             if not (directory.path / RESULT).exists():
-                raise InputError(f"{directory.path} has no models yet: there is no {CHECKPOINT} in it")
+                raise InputError(
+                    f"{directory.path} has no models yet: there is no {CHECKPOINT} in it",
+                    code="no-model",
+                    field=str(directory.path),
+                )
             raise directory.damaged(CHECKPOINT, "is missing, and the models with it")
         facts = directory.provenance()
         read_checkpoint(directory, facts.course if facts else "")
@@ -185,7 +189,11 @@ class TrainedModels:
         """
         self._check()
         if reading not in READINGS:
-            raise InputError(f"unknown reading {reading!r}: {nearest(str(reading), READINGS)}")
+            raise InputError(
+                f"unknown reading {reading!r}: {nearest(str(reading), READINGS)}",
+                code="unknown-name",
+                field="reading",
+            )
         who = None if client is None and reading == "global" else self._known(client)
         if reading == "personal" and who is not None:
             state = self._source.client_state(who)
@@ -198,7 +206,11 @@ class TrainedModels:
         server = self._server()
         why = self._lacks(server, who, reading)
         if why is not None:
-            raise InputError(f"no {reading} model{'' if who is None else f' of client {who!r}'}: {why}")
+            raise InputError(
+                f"no {reading} model{'' if who is None else f' of client {who!r}'}: {why}",
+                code="no-model",
+                field="reading",
+            )
         return self._module(_weights(server, who, reading))
 
     def preparation(self, client: str | int | None = None) -> Preparation:
@@ -210,7 +222,11 @@ class TrainedModels:
         if not scaling:
             return Preparation(shape, pixels)
         if who is None:
-            raise InputError("the run standardised each client's inputs by its own data: name the client")
+            raise InputError(
+                "the run standardised each client's inputs by its own data: name the client",
+                code="missing-client",
+                field="client",
+            )
         row = self.clients.index(who)
         own = Scaling(*(scaling[part][row].cpu().clone() for part in ("mean", "deviation")))
         return Preparation(shape, pixels, own)
@@ -238,10 +254,12 @@ class TrainedModels:
             return name
         near = nearest(name, self.clients)
         if len(self.clients) > MANY:
-            near = f"{near.partition('(known: ')[0]}(there are {len(self.clients)}, from"
-            near += f" {self.clients[0]!r} to {self.clients[-1]!r})"
+            hint = near.partition("(known: ")[0] if "(known: " in near else ""
+            near = f"{hint}there are {len(self.clients)}, from {self.clients[0]!r} to {self.clients[-1]!r}"
         raise InputError(
-            f"unknown client {name!r}: {near}" if client is not None else f"name a client {near}"
+            f"unknown client {name!r}: {near}" if client is not None else f"name a client: {near}",
+            code="unknown-name",
+            field="client",
         )
 
     def _network(self) -> Network:

@@ -107,7 +107,9 @@ class CheckpointRecorder:
         about, tensors = read_checkpoint(directory, self._course)
         if about.layout != simulation.layout.digest():
             raise InputError(
-                f"{directory.path} cannot be resumed: this version lays out the network's weights otherwise"
+                f"{directory.path} cannot be resumed: this version lays out the network's weights otherwise",
+                code="other-version",
+                field=str(directory.path / CONFIG),
             )
         try:
             simulation.load_state_dict(tensors)
@@ -129,8 +131,10 @@ class CheckpointRecorder:
 def changed(directory: RunDirectory, what: str) -> InputError:
     """Return the error for a run whose data has changed."""
     return InputError(
-        f"{directory.path} cannot be resumed: its {what} has changed; give the data it began with"
-        " (--dataset PATH, if it was moved), or start a new run"
+        f"{directory.path} cannot be resumed: its {what} has changed; give the data that it began"
+        " with, or start a new run",
+        code="changed-data",
+        field=what,
     )
 
 
@@ -191,7 +195,11 @@ def known_result(directory: RunDirectory, experiment: Setup, extend: bool = Fals
     held = directory.settings()
     if held is None:
         if any(not entry.name.startswith(".") for entry in directory.path.iterdir()):
-            raise InputError(f"{directory.path} holds files that are not a run's: give another --out")
+            raise InputError(
+                f"{directory.path} holds files that are not a run's: give another directory",
+                code="not-a-run",
+                field=str(directory.path),
+            )
         directory.write_settings(experiment.settings())
         return None
     facts = checked_provenance(directory, held)
@@ -210,13 +218,17 @@ def known_result(directory: RunDirectory, experiment: Setup, extend: bool = Fals
 
 def _another(path: Path, held: Settings, asked: Settings) -> InputError:
     if held.model_copy(update={"rounds": asked.rounds}).digest() == asked.digest():
-        go_on = f"extend it with fedcap run --resume {path} --rounds {asked.rounds}, or "
+        longer = asked.rounds > held.rounds
         return InputError(
-            f"{path} holds this run with {held.rounds} rounds:"
-            f" {go_on * (asked.rounds > held.rounds)}give another --out"
+            f"{path} holds this run with {held.rounds} rounds, not {asked.rounds}:"
+            f" {'extend it, or ' * longer}give another directory",
+            code="shorter-run" if longer else "longer-run",
+            field=str(path),
         )
     return InputError(
-        f"{path} holds another run: give another --out, or continue that run with --resume {path}"
+        f"{path} holds another run: give another directory, or continue that run",
+        code="other-run",
+        field=str(path),
     )
 
 
@@ -226,15 +238,21 @@ def _accept(directory: RunDirectory, facts: Provenance, experiment: Setup) -> No
     If only the data's files differ, and the samples in them are the same, the run is accepted as this one.
     """
     path = directory.path
-    repeat = f"repeat it in a new directory: fedcap run {path / CONFIG}"
+    repeat = "repeat it in a new directory"
     if facts.computes != COMPUTES:
         made = facts.versions.get("fedcap", "?")
         raise InputError(
-            f"{path} was run by another version of fedcap ({made}), with other results; {repeat}"
+            f"{path} was run by another version of fedcap ({made}), with other results; {repeat}",
+            code="other-version",
+            field=str(path / CONFIG),
         )
     code = experiment.code()
     if edited := [name for name, digest in code.items() if facts.code.get(name) != digest]:
-        raise InputError(f"{' and '.join(edited)} changed since the run in {path} began; {repeat}")
+        raise InputError(
+            f"{' and '.join(edited)} changed since the run in {path} began; {repeat}",
+            code="changed-code",
+            field=str(path / CONFIG),
+        )
     dealt = experiment.load_data()
     for what in ("data", "partition"):
         if getattr(dealt, f"{what}_hash") != getattr(facts, f"{what}_hash"):
@@ -257,10 +275,14 @@ def held_settings(
     directory = RunDirectory(path)
     held = directory.settings()
     if held is None:
-        raise InputError(f"{path} holds no run to resume: there is no {CONFIG} in it")
+        raise InputError(
+            f"{path} holds no run to resume: there is no {CONFIG} in it", code="no-run", field=str(path)
+        )
     if held.federated:
         raise InputError(
-            f"{path} is a federation's: go on with fedcap federate server, in its operator's directory"
+            f"{path} is a federation's: its server continues it",
+            code="federation-run",
+            field=str(Path(path).parent),
         )
     checked_provenance(directory, held)
     settings = held.model_dump()
@@ -271,14 +293,20 @@ def held_settings(
     if rounds is not None:
         if rounds < held.rounds:
             raise InputError(
-                f"{path} is a run of {held.rounds} rounds: it can be extended, not cut to {rounds}"
+                f"{path} is a run of {held.rounds} rounds: it can be extended, not cut to {rounds}",
+                code="bad-value",
+                field="rounds",
             )
         settings["rounds"] = rounds
     where = held.dataset.options.get("path")
     if dataset is not None:
         settings["dataset"] |= _moved(held, dataset)
     elif where is not None and not Path(where).exists():
-        raise InputError(f"the data of {path} is no longer at {where}: say where it is with --dataset PATH")
+        raise InputError(
+            f"the data of {path} is no longer at {where}: give its new place",
+            code="moved-data",
+            field="dataset",
+        )
     return settings
 
 
@@ -289,7 +317,9 @@ def _moved(held: Settings, dataset: str) -> dict[str, Any]:
     if found["name"] != held.dataset.name:
         raise InputError(
             f"the run is on {held.dataset_name} ({held.dataset.name}), not on {dataset} ({found['name']}):"
-            " --dataset beside --resume only says where the same data is now"
+            " a resumed run takes only the new place of the same data",
+            code="other-data",
+            field="dataset",
         )
     return {key: value for key, value in found.items() if key == "path"}
 

@@ -262,7 +262,9 @@ class Setup(BaseModel):
         if self.malicious >= 0.5:
             raise InputError(
                 f"malicious should be below 0.5 (got {self.malicious:g}): no defence can decide which side is"
-                " honest when half of the clients are malicious"
+                " honest when half of the clients are malicious",
+                code="bad-value",
+                field="malicious",
             )
         _ = self.trainer, self.source, self.partition, self.adversary, self.model_name
         try:
@@ -270,7 +272,9 @@ class Setup(BaseModel):
         except (RuntimeError, AssertionError):
             usable = False
         if not usable:
-            raise InputError(f"device {self.device!r} is not available here")
+            raise InputError(
+                f"device {self.device!r} is not available here", code="unavailable-device", field="device"
+            )
         return self
 
     @cached_property
@@ -293,13 +297,19 @@ class Setup(BaseModel):
         """The attack, if there is one."""
         if self.attack.name == "none":
             if self.attack.clients is not None or self.attack.options:
-                raise InputError("the attack has settings but no name: give --attack NAME")
+                raise InputError(
+                    "the attack has settings but no name: give it one", code="nameless-attack", field="attack"
+                )
             return None
         given = GIVEN in self.attack.options
         known = ["clients", GIVEN] if given else [*attacks.registry.options(self.attack.name), "clients"]
         for key in self.attack.options:
             if key not in known:
-                raise InputError(f"attack {self.attack.name!r} has no option {key!r}: {nearest(key, known)}")
+                raise InputError(
+                    f"attack {self.attack.name!r} has no option {key!r}: {nearest(key, known)}",
+                    code="unknown-option",
+                    field=key,
+                )
         return attacks.make(self.attack.name, **self.attack.options)
 
     def trackers(self) -> list[Tracker]:
@@ -346,10 +356,16 @@ class Setup(BaseModel):
         if self.attack.clients is not None:
             chosen = frozenset(self.attack.clients)
             for client in sorted(chosen - set(clients)):
-                raise InputError(f"attack.clients names client {client!r}: {nearest(client, clients)}")
+                raise InputError(
+                    f"attack.clients names client {client!r}: {nearest(client, clients)}",
+                    code="unknown-name",
+                    field="attack.clients",
+                )
             if 2 * len(chosen) >= len(clients):
                 raise InputError(
-                    f"attack.clients names {len(chosen)} of {len(clients)}: a majority must be honest"
+                    f"attack.clients names {len(chosen)} of {len(clients)}: a majority must be honest",
+                    code="bad-value",
+                    field="attack.clients",
                 )
             if not chosen:
                 LOG.warning(absent_attack(self.attack.name, 0, len(clients), named=True))

@@ -129,7 +129,9 @@ def _warn(tracker: Tracker, error: Exception) -> None:
 def needs(library: str, extra: str) -> None:
     """Raise an `InputError` that says what to install if a library is missing."""
     if importlib.util.find_spec(library) is None:
-        raise InputError(f"{library} is not installed: pip install 'fedcap[{extra}]'")
+        raise InputError(
+            f"{library} is not installed: pip install 'fedcap[{extra}]'", code="needs-extra", field=extra
+        )
 
 
 def figures(record: RoundRecord, clients: bool = False) -> dict[str, float]:

@@ -1,22 +1,26 @@
-"""`fedcap federate`: the same methods on a real federation, for its operator and for its sites."""
+"""`fedcap federate`: train with real sites, for the operator of the server and for the sites."""
 
 from __future__ import annotations
 
-from fedcap.cli.federate import audits, checking, clients, enrolling, planning, rehearsing, running, starting
-from fedcap.cli.federate.app import FederateApp
+from fedcap.cli.common import App
+from fedcap.cli.federate import inspect, operator, rehearse, site
+from fedcap.cli.federate.common import NeedsFlower
 
-app = FederateApp("Train with sites whose data stay where they are, some of which may be hostile.")
-app.command()(rehearsing.rehearse)
-app.command()(starting.init)
-app.command()(enrolling.enrol)
-app.command()(enrolling.approve)
-app.command()(running.server)
-app.command()(running.site)
-app.command()(clients.clients)
-app.command()(clients.remove)
-app.command()(clients.readmit)
-app.command()(clients.status)
-app.command()(checking.check)
-app.command("show-plan")(planning.show_plan)
-app.command()(running.customise)
-app.add_typer(audits.app, name="audit")
+app = App(
+    "Train with sites whose data stay where they are.\n\n"
+    "fedcap federate rehearse shows all of it on one machine.",
+    cls=NeedsFlower,
+)
+app.command()(rehearse.rehearse)
+app.command()(operator.init)
+app.command()(site.join)
+app.command()(operator.approve)
+app.command()(operator.serve)
+app.command()(site.site)
+app.command()(site.agree)
+app.command()(inspect.status)
+app.command()(operator.remove)
+app.command()(operator.readmit)
+app.command()(site.customise)
+app.command()(inspect.check)
+app.command()(inspect.audit)

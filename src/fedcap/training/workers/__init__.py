@@ -37,19 +37,31 @@ def make_pool(
     """
     if engine == "ray":
         if device != "cpu":
-            raise InputError(f"the engine ray trains on processors, not on {device!r}: leave one of them out")
+            raise InputError(
+                f"the engine ray trains on processors, not on {device!r}: leave one of them out",
+                code="bad-value",
+                field="device",
+            )
         from fedcap.training.workers.ray import RayPool
 
         return RayPool(workers, address)
     if engine != "local":
-        raise InputError(f"engine should be 'local' or 'ray' (got {engine!r})")
+        raise InputError(
+            f"engine should be 'local' or 'ray' (got {engine!r})", code="unknown-name", field="engine"
+        )
     if address is not None:
-        raise InputError(f"the address {address} is a Ray cluster's: use it with --engine ray")
+        raise InputError(
+            f"the address {address} is a Ray cluster's, and the engine is not ray",
+            code="bad-value",
+            field="address",
+        )
     cores = available_cores()
     if workers is None:
         workers = cores
     if workers < 1:
-        raise InputError(f"workers should be greater than or equal to 1 (got {workers})")
+        raise InputError(
+            f"workers should be greater than or equal to 1 (got {workers})", code="bad-value", field="workers"
+        )
     if workers > cores:
         have = f"{cores} core{'s' * (cores > 1)}"
         warn_once(f"{workers} workers asked for, {have} here: one worker per core is used")

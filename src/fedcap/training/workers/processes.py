@@ -234,7 +234,8 @@ class ProcessPool(RemotePool):
         if deaths > MAX_DEATHS:
             raise WorkerError(
                 f"client {task.client}: {deaths} workers died, the last with exit code {code};"
-                " --workers 1 trains without them"
+                " one worker trains without processes",
+                code="worker-died",
             ) from None
         worker = WorkerProcess()
         self._workers[self._workers.index(dead)] = worker

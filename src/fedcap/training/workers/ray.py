@@ -55,7 +55,7 @@ def ray_module() -> Any:
         import ray
     except ModuleNotFoundError:
         raise InputError(
-            "the engine ray needs Ray: pip install 'fedcap[ray]', or leave --engine out"
+            "the engine ray needs Ray: pip install 'fedcap[ray]'", code="needs-extra", field="ray"
         ) from None
     return ray
 
@@ -83,7 +83,9 @@ class RayCluster:
             said = " ".join(str(error).split()).rstrip(".")
             raise InputError(
                 f"no Ray cluster at {address or 'this machine'} ({said}):"
-                " start one with ray start --head, and give the address that it prints"
+                " start one with ray start --head, and give the address that it prints",
+                code="no-cluster",
+                field="address",
             ) from None
 
     def cores(self) -> int:

@@ -36,7 +36,7 @@ class Worker:
             self._data = MappedData(message.data)
             self._runner = pickle.loads(message.runner)
         except Exception as error:
-            hint = "move what the script defines into a module of its own, or use --workers 1"
+            hint = "move what the script defines into a separate module, or use one worker"
             self._error = WorkerError(f"a worker cannot load the experiment ({error}): {hint}")
 
     def run(self, message: Assignment) -> TaskResult | WorkerError:

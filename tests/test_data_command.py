@@ -1,4 +1,4 @@
-"""`fedcap data`: what is here, fetching, checking and showing it, each with JSON and clear errors."""
+"""`fedcap data` and `fedcap list data`: what is installed; downloading, checking and drawing it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def write_handwritten(folder: Path) -> Path:
     return folder / "handwritten62.npz"
 
 
-def test_list_says_what_is_here_and_where_it_looked(
+def test_list_data_shows_what_is_installed_and_where(
     capsys: pytest.CaptureFixture[str], data_folder: Path
 ) -> None:
     write_handwritten(data_folder)
-    code, out, err = call(capsys, "data", "list", "--json")
+    code, out, err = call(capsys, "list", "data", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found["folders"][0] == str(data_folder)
@@ -33,12 +33,12 @@ def test_list_says_what_is_here_and_where_it_looked(
     assert here.keys() == {"cifar10", "digits", "emnist", "handwritten62", "wisdm"}
     assert (here["digits"], here["cifar10"]) == ("embedded", "no")
     assert here["handwritten62"].startswith("1 file")
-    code, out, _ = call(capsys, "data", "list")
+    code, out, _ = call(capsys, "list", "data")
     assert code == 0
     assert str(data_folder) in out.replace("\n", "")
 
 
-def test_check_tells_what_is_in_each(capsys: pytest.CaptureFixture[str], data_folder: Path) -> None:
+def test_check_prints_what_each_contains(capsys: pytest.CaptureFixture[str], data_folder: Path) -> None:
     path = write_handwritten(data_folder)
     code, out, _ = call(capsys, "data", "check", "--json")
     assert code == 0
@@ -59,7 +59,7 @@ def test_check_tells_what_is_in_each(capsys: pytest.CaptureFixture[str], data_fo
 def test_data_that_is_not_here_is_one_clear_line(
     capsys: pytest.CaptureFixture[str], data_folder: Path, name: str
 ) -> None:
-    for command in (["run", "--dataset", name], ["data", "check", name], ["data", "show", name]):
+    for command in (["run", "--dataset", name], ["data", "check", name], ["data", "plot", name]):
         code, _, err = call(capsys, *command)
         assert code == 2
         assert len(err.strip().splitlines()) == 1
@@ -100,7 +100,7 @@ def test_get_into_a_folder_that_cannot_be_written_says_so(
 
 
 @pytest.mark.parametrize("name", ["digits", "table.npz"])
-def test_show_draws_who_has_what_and_a_sheet_of_samples(
+def test_plot_draws_the_partition_and_some_samples(
     capsys: pytest.CaptureFixture[str], data_folder: Path, name: str
 ) -> None:
     if name == "table.npz":
@@ -108,7 +108,7 @@ def test_show_draws_who_has_what_and_a_sheet_of_samples(
         np.savez(data_folder / name, x=x, y=np.arange(60) % 2, client=np.arange(60) // 15)
         name = str(data_folder / name)
     out = data_folder.parent / "pictures"
-    code, printed, err = call(capsys, "data", "show", name, "-o", str(out), "--json")
+    code, printed, err = call(capsys, "data", "plot", name, "-o", str(out), "--json")
     assert (code, err) == (0, "")
     facts = json.loads(printed)
     assert facts["clients"] == (20 if name == "digits" else 4)
@@ -117,12 +117,12 @@ def test_show_draws_who_has_what_and_a_sheet_of_samples(
             assert picture.format == "PNG"
             assert picture.width > 500
             assert len(picture.convert("RGB").getcolors(1 << 20) or []) > 10
-    code, printed, _ = call(capsys, "data", "show", name, "-o", str(out), "--set", "dataset.clients=3")
+    code, printed, _ = call(capsys, "data", "plot", name, "-o", str(out), "--set", "dataset.clients=3")
     assert code == 0
     assert "3 clients" in printed
 
 
-def test_a_run_tells_once_what_was_found(
+def test_a_run_reports_an_incomplete_data_set_once(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     data_folder: Path,

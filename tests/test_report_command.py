@@ -1,4 +1,4 @@
-"""`fedcap report`: one page from any directory, and one line where that is not possible."""
+"""`fedcap report`: one page from the directory of a run."""
 
 from __future__ import annotations
 
@@ -47,9 +47,6 @@ def test_local_is_compared_with_the_run(tmp_path: Path, capsys: pytest.CaptureFi
     assert code == 0
     report = report_in(tmp_path / "fedcap" / "report.html")
     assert any(client["gain"] is not None for client in report["run"]["clients"])
-    code, _, error = call(capsys, "report", tmp_path / "local", "--local", tmp_path / "fedcap")
-    assert code == 2
-    assert "is not a run of the method local" in error
 
 
 def test_problems_and_what_was_left_out_are_printed(
@@ -62,23 +59,3 @@ def test_problems_and_what_was_left_out_are_printed(
     assert "problem: " in out
     assert "result.json" in out
     assert "Names longer than 60 characters are cut." in out
-
-
-@pytest.mark.parametrize("missing", [True, False])
-def test_a_directory_with_nothing_in_it_is_bad_input(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: bool
-) -> None:
-    code, _, error = call(capsys, "report", tmp_path / "nowhere" if missing else tmp_path)
-    assert code == 2
-    assert error.count("\n") == 1
-    assert "holds no run, grid or federation" in error
-
-
-def test_a_page_that_cannot_be_written_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write(tmp_path / "run", [record(1, NAMES)], NAMES)
-    code, _, error = call(capsys, "report", run, "-o", tmp_path / "no" / "page.html")
-    assert code == 2
-    assert error.count("\n") == 1
-    assert "cannot write" in error

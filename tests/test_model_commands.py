@@ -89,7 +89,7 @@ def test_show_prints_the_summary_of_a_run_again(capsys: pytest.CaptureFixture[st
         )
 
 
-def test_show_tells_how_far_an_unfinished_run_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_how_far_an_unfinished_run_is(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "show", "killed")
     assert code == 0
     assert "2 of 5 rounds, unfinished" in out
@@ -130,7 +130,7 @@ def test_show_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert killed["accuracy"] == fedcap.read("killed").evaluated.accuracy.best
 
 
-def test_predict_answers_with_names_of_classes_and_confidence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_gives_the_names_of_classes_and_their_probability(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "predict", "ipm", "digits.npz", "--client", "3", "--json")
     assert code == 0
     found = json.loads(out)
@@ -149,7 +149,7 @@ def test_predict_prints_the_first_rows_and_saves_all(capsys: pytest.CaptureFixtu
     code, out, _ = call(capsys, "predict", "mine", "new.npz", "--client", "u02")
     assert code == 0
     assert "18 answers by the personal model of client u02" in out
-    assert "8 more: save all with -o answers.csv" in out
+    assert "8 more: -o answers.csv saves all" in out
     assert sum("cat" in line or "dog" in line for line in out.splitlines()) == 10
     for name in ("answers.csv", "answers.json", "answers.npz"):
         code, out, _ = call(capsys, "predict", "mine", "new.npz", "--client", "u02", "-o", name)
@@ -198,7 +198,7 @@ def test_a_program_answers_the_same_bits_as_predict_without_fedcap(
     assert np.load(tmp_path / "program-one.npy") == pytest.approx(expected[:1], abs=1e-6)
 
 
-def test_a_program_tells_what_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_program_describes_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = call(capsys, "export", "mine", "--client", "u01", "-o", tmp_path / "m.pt2", "--json")
     assert code == 0
     extra: dict[str, Any] = {"about.json": ""}
@@ -225,46 +225,13 @@ def test_exported_weights_fit_the_networks_own_module(
     assert (about["client"], about["reading"], about["shape"]) == ("3", "personal", [1, 8, 8])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["show", "nowhere"], "nowhere holds no run"),
-        (["show"], "Missing argument"),
-        (["export", "ipm", "--client", "99"], "unknown client '99'"),
-        (["export", "ipm"], "name a client"),
-        (["export", "ipm", "--client", "3", "-o", "model.onnx"], "must end in .safetensors or in .pt2"),
-        (
-            ["export", "ipm", "--client", "3", "-o", "none/model.pt2"],
-            "cannot write none/model.pt2",
-        ),
-        (["export", "ipm", "--client", "3", "--reading", "own"], "unknown reading 'own'"),
-        (["export", "ipm", "--client", "1", "--reading", "shared"], "it was removed"),
-        (["predict", "ipm", "nothing.npz", "--client", "3"], "cannot read nothing.npz: No such file"),
-        (["predict", "ipm", "ipm/config.toml", "--client", "3"], "is not a NumPy file"),
-        (["predict", "ipm", "new.npz", "--client", "3"], "y has the class 'cat', which the run does not"),
-        (["predict", "mine", "other.npz", "--client", "u01"], "has no array 'x', only z"),
-        (["predict", "mine", "empty.npz", "--client", "u01"], "x has no inputs"),
-        (["predict", "mine", "small.npz", "--client", "u01"], "take n×1×6×6"),
-        (["predict", "mine", "uneven.npz", "--client", "u01"], "y must have 2 entries"),
-        (["predict", "mine", "new.npz", "--client", "u1"], "did you mean 'u01'"),
-        (
-            ["predict", "mine", "new.npz", "--client", "u01", "-o", "answers.txt"],
-            "must end in .csv, .json or",
-        ),
-    ],
-)
-def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
-    np.savez("other.npz", z=np.zeros(3))
-    np.savez("empty.npz", x=np.zeros((0, 6, 6), np.uint8))
-    np.savez("small.npz", x=np.zeros((2, 5, 6), np.uint8))
-    np.savez("uneven.npz", x=np.zeros((2, 6, 6), np.uint8), y=["cat"])
-    code, out, err = call(capsys, *arguments)
+def test_a_removed_client_is_sent_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "export", "ipm", "--client", "1", "--reading", "shared")
     assert (code, out) == (2, "")
-    assert said in err
-    assert len(err.splitlines()) == 1
+    assert "it was removed" in err
 
 
-def test_a_network_that_cannot_be_traced_is_told_to_export_its_weights(
+def test_a_network_that_cannot_be_traced_can_export_its_weights(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -282,7 +249,7 @@ def test_a_network_that_cannot_be_traced_is_told_to_export_its_weights(
     code, _, err = call(capsys, "export", "run", "--client", "3", "-o", "model.pt2")
     assert code == 2
     assert "cannot be made a program" in err
-    assert "-o FILE.safetensors" in err
+    assert err.endswith("(-o FILE.safetensors)\n")
     assert len(err.splitlines()) == 1
     assert not Path("model.pt2").exists()
     assert call(capsys, "export", "run", "--client", "3", "-o", "model.safetensors")[0] == 0

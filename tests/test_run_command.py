@@ -1,0 +1,169 @@
+"""`fedcap run`: its summary, JSON and records, settings from files and options, dry runs, resuming."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from helpers import call
+
+QUICK = ["--rounds", "2", "--workers", "1", "--set", "training.epochs=1"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_run_prints_a_summary_and_keeps_its_records(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "run", "--attack", "IPM", *QUICK)
+    assert (code, err) == (0, "")
+    assert "6 of 20 clients malicious" in out
+    assert "accuracy" in out
+    (directory,) = Path("runs").iterdir()
+    assert directory.name.startswith("digits-fedcap-ipm-seed0-")
+    assert json.loads((directory / "result.json").read_text())["rounds"] == 2
+
+
+def test_json_is_the_only_output(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "run", "--method", "fedavg", "--json", "--out", "here", *QUICK)
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    wanted = "tacc tacc_shared tacc_personal tacc_worst_client dacc fpr fnr rounds diverged seconds"
+    wanted += " seconds_server bytes_per_round removed"
+    assert set(wanted.split()) <= set(result)
+    assert (result.pop("directory"), result.pop("settings")["method"]["name"]) == ("here", "fedavg")
+    assert result == json.loads(Path("here/result.json").read_text())
+
+
+def test_options_replace_the_file_and_set_replaces_options(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.toml").write_text('rounds = 9\nseed = 3\n[method]\nname = "fedcap"\nalpha = 1.0\nphi = 0.2\n')
+    extra = ["--set", "method.alpha=2", "--set", "attack.clients=[1, 5]", "--attack", "lie"]
+    code, _, _ = call(capsys, "run", "a.toml", "--out", "x", *extra, *QUICK)
+    assert code == 0
+    config = tomllib.loads(Path("x/config.toml").read_text())
+    assert (config["rounds"], config["seed"]) == (2, 3)
+    assert (config["method"]["alpha"], config["method"]["phi"]) == (2, 0.2)
+    assert config["attack"] == {"name": "lie", "clients": ["1", "5"], "over": "all", "correction": 0}
+    assert json.loads(Path("x/provenance.json").read_text())["malicious"] == ["1", "5"]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "fedrod"])
+def test_the_rule_is_an_option_and_its_options_are_settings(
+    capsys: pytest.CaptureFixture[str], method: str
+) -> None:
+    flags = ["--method", method, "--rule", "bucketing", "--set", "method.rule.rule=rfa", "--attack", "lie"]
+    code, _, err = call(capsys, "run", *flags, "--out", "x", *QUICK)
+    assert (code, err) == (0, "")
+    config = tomllib.loads(Path("x/config.toml").read_text())
+    assert config["method"]["rule"]["name"] == "bucketing"
+    assert config["method"]["rule"]["rule"]["name"] == "geometric-median"
+    code, _, _ = call(capsys, "run", "--resume", "x", "--json")
+    assert code == 0
+    code, _, _ = call(capsys, "run", "--method", method, "--rule", "median", "--out", "y", *QUICK)
+    assert code == 0
+
+
+def test_a_resolved_config_runs_again_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    call(capsys, "run", "--attack", "min-sum", "--out", "one", *QUICK)
+    code, _, _ = call(capsys, "run", "one/config.toml", "--out", "two")
+    assert code == 0
+    one, two = (json.loads(Path(name, "result.json").read_text()) for name in ("one", "two"))
+    assert one["clients"] == two["clients"]
+
+
+def test_resume_continues_a_run_and_takes_no_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    call(capsys, "run", "--out", "run", *QUICK)
+    first = Path("run/result.json").read_text()
+    Path("run/result.json").unlink()
+    code, out, _ = call(capsys, "run", "--resume", "run", "--json")
+    assert code == 0
+    assert json.loads(first).items() <= json.loads(out).items()
+    code, _, err = call(capsys, "run", "--resume", "run", "--seed", "5")
+    assert code == 2
+    assert err.startswith("fedcap: --resume continues a run with its settings")
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_leaves_no_process(tmp_path: Path) -> None:
+    import signal
+    import time
+
+    # A test run in the background ignores Ctrl-C, and so would its children.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; from fedcap.cli import main; main()"
+    command = [sys.executable, "-c", code, "run", "--out", "run", "--workers", "2", "--quiet"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (tmp_path / "run" / "checkpoint.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.strip().splitlines() == ["fedcap: interrupted: continue with fedcap run --resume run"]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_a_dry_run_prints_the_settings_and_writes_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--attack", "ipm", "--method", "fedavg", "--rule", "gas", "--seed", "3", *QUICK]
+    code, out, err = call(capsys, "run", "--dry-run", "--out", "x", *flags)
+    assert (code, err) == (0, "")
+    assert list(Path().iterdir()) == []
+    assert "20 clients, 6 of them malicious" in out
+    assert "· 2 rounds\n" in out
+    harmless = call(capsys, "run", "--dry-run", "--attack", "ipm", "--malicious", "0")[1]
+    assert "ipm by no client" in harmless
+    assert "20 clients, none of them malicious" in harmless
+    call(capsys, "run", "--out", "x", *flags)
+    assert tomllib.loads(out) == tomllib.loads(Path("x/config.toml").read_text())
+    provenance = json.loads(Path("x/provenance.json").read_text())
+    assert f"ipm by {', '.join(provenance['malicious'])}" in out
+    assert f" {provenance['weights']:,} weights" in out
+
+
+def test_a_dry_run_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.toml").write_text(call(capsys, "run", "--dry-run", "--attack", "lie", *QUICK)[1])
+    assert call(capsys, "run", "a.toml", "--out", "x")[0] == 0
+    assert tomllib.loads(Path("x/config.toml").read_text()) == tomllib.loads(Path("a.toml").read_text())
+
+
+def test_a_dry_run_in_json_has_settings_clients_attackers_weights_and_rounds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call(capsys, "run", "--attack", "ipm", "--out", "x", *QUICK)
+    code, out, _ = call(capsys, "run", "--attack", "ipm", "--dry-run", "--json", *QUICK)
+    found, provenance = json.loads(out), json.loads(Path("x/provenance.json").read_text())
+    assert code == 0
+    assert found["settings"] == tomllib.loads(Path("x/config.toml").read_text())
+    assert found["clients"] == provenance["clients"]
+    assert sorted(found["malicious"]) == sorted(provenance["malicious"])
+    assert (found["weights"], found["rounds"]) == (provenance["weights"], 2)
+    assert found["train_samples"] + found["test_samples"] <= 1797
+    code, out, _ = call(capsys, "run", "--resume", "x", "--dry-run", "--json")
+    assert json.loads(out) == found
+
+
+@pytest.mark.parametrize("wrong", ["dataset.clients=1000", "method.head=hat"])
+def test_a_dry_run_finds_what_is_wrong_with_the_data_or_the_network(
+    capsys: pytest.CaptureFixture[str], wrong: str
+) -> None:
+    code, out, _ = call(capsys, "run", "--dry-run", "--method", "fedrod", "--set", wrong)
+    assert (code, out) == (2, "")
+    assert list(Path().iterdir()) == []
+
+
+def test_the_json_of_a_run_names_its_directory_and_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "run", "--json", *QUICK)
+    assert code == 0
+    found = json.loads(out)
+    (directory,) = Path("runs").iterdir()
+    assert found["directory"] == str(directory)
+    assert found["settings"] == tomllib.loads((directory / "config.toml").read_text())
+    assert {"directory", "settings"}.isdisjoint(json.loads((directory / "result.json").read_text()))
