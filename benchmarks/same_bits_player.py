@@ -404,7 +404,7 @@ def command_compare(folder: Path) -> Items:
     if "--methods" in command("compare", "--help"):  # an older revision
         axes = "--methods fedavg,ditto --rules median,krum --attacks ipm --seeds 0"
         axes += " --rounds 2 --quiet --jobs 1"
-    command("compare", *axes.split(), "--against", "fedavg", *more, "--out", folder / "grid")
+    command("compare", *axes.split(), "--against", "fedavg+median", *more, "--out", folder / "grid")
     return grid_items(folder / "grid")
 
 

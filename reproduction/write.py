@@ -24,6 +24,7 @@ from reproduction.items import POINTS, Item, PaperCell, items
 from reproduction.pictures import pictures
 from reproduction.published import CLIENTS, NAN_SCORES, TABLE_1, TABLE_3
 from reproduction.recorded import Recorded, distinct, resolved
+from reproduction.replay import TOLERANCE
 from reproduction.robustness import robustness_page, roc_curves
 from reproduction.setups import DATASETS, ONE_SETTING, SET_UP_OF, STAND_IN
 from reproduction.templates import fill
@@ -261,6 +262,7 @@ def reproducing_page(recorded: Recorded) -> str:
     replaced = {dataset: TABLE_1[dataset, "model-replacement"][6] for dataset in DATASETS}
     return fill(
         "REPRODUCING",
+        tolerance=f"{TOLERANCE:g}",
         picks=len(cells_of.PICKS),
         picked=_picked(found.get(cells_of.PICKED, ())),
         lie=_lie(found.get(cells_of.LIE, ())),
