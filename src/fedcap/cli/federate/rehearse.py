@@ -60,7 +60,7 @@ def rehearse(
             "seconds": round(took, 1),
             "success": found.is_success,
         }
-        facts |= {"finished": found.finished, "malicious": list(found.malicious)}
+        facts |= {"success": found.is_success, "finished": found.finished, "malicious": list(found.malicious)}
         print_json({**facts, "clients": found.table.dicts()})
     else:
         print_table(found.table, numbers=False)
