@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import end_round
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -315,6 +315,7 @@ def sent_for(kind: str, row: torch.Tensor) -> object:
     return row.mul_(math.nan) if kind == "nan" else forms[kind]
 
 
+@settings(deadline=None)
 @given(clients=st.lists(CLIENT, max_size=8), stranger=st.booleans(), feedback=st.sampled_from([0, 2]))
 def test_a_matrix_that_holds_the_updates_already_gives_the_same_batch(
     clients: list[tuple[str, object, object, int]], stranger: bool, feedback: int
