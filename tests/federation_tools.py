@@ -12,14 +12,13 @@ import torch
 import fedcap
 from fedcap import attacks
 from fedcap.federation.audit import Audit, Event
-from fedcap.federation.building import propose
-from fedcap.federation.conductor import Conductor
+from fedcap.federation.build import propose
 from fedcap.federation.config import POLICY, SITE, SiteConfig, SiteDirectory
 from fedcap.federation.ledger import Ledger
-from fedcap.federation.messages import Answer, Malformed, Order
+from fedcap.federation.messages import Answer, Failure, Malformed, Order, Reply
 from fedcap.federation.plan import Plan, SitePolicy
+from fedcap.federation.rounds import Conductor
 from fedcap.federation.site import Site
-from fedcap.federation.transport import Failure, Reply
 from fedcap.runs import Named
 from fedcap.training import single_thread
 
@@ -125,7 +124,7 @@ class Federation:
     def state(self, client: str) -> Any:
         """Return what a site has after its last round, from its disk."""
         site = self.transport.sites[client]
-        found = site.desk(self.plan).states.last()
+        found = site.prepare(self.plan).states.last()
         assert found is not None
         return found
 

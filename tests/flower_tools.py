@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcap.federation.building import propose
+from fedcap.federation.build import propose
 from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory
 from fedcap.federation.flower.compat import bundle_digest
 from fedcap.federation.flower.nginx import find_nginx
@@ -58,7 +58,7 @@ class Small:
         data = {"name": "digits"}
         self.sites = [self.add(f"site{k}", {"dataset": data, "client": str(k)}) for k in range(sites)]
 
-    def enrol(self, name: str, content: dict[str, Any] | None = None, agrees: bool = True) -> SiteDirectory:
+    def add(self, name: str, content: dict[str, Any] | None = None, agrees: bool = True) -> SiteDirectory:
         """Set a site up and take it in."""
         content = content or {"dataset": {"name": "digits"}}
         made = set_up_site(self.folder / name, self.invitation, {"name": name, **content})

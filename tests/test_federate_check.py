@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedcap.federation import keys
-from fedcap.federation.building import propose
+from fedcap.federation.build import propose
 from fedcap.federation.checks import check_operator, check_site
 from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory, held
 from fedcap.federation.flower.compat import bundle_digest

@@ -59,7 +59,7 @@ def test_a_hostile_site_is_removed_and_the_others_models_are_the_simulations(tmp
                 assert record.participants == list("01234" if number == 1 else "0124")
                 assert record.removed == expected.removed
                 assert_same_state(conductor, simulation)
-    assert conductor.finished
+    assert conductor.is_finished
     run = fedcap.read(made.run)
     assert {client: removal.round for client, removal in run.removed.items()} == {"3": 1}
     change = made.ledger.find("3").changes[-1]

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import fedcap
 from fedcap.federation.messages import Answer, Order
-from fedcap.federation.site_state import newest
+from fedcap.federation.site import newest
 from fedcap.training import fresh_network
 
 
@@ -54,15 +54,15 @@ def test_a_newcomer_gets_its_customised_model_and_nothing_changes_on_the_server(
     roster = before.pop("roster.names"), after.pop("roster.names")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert len(roster[0]) < len(roster[1])  # it was enrolled in the meantime, and has its row
+    assert len(roster[0]) < len(roster[1])  # it joined in the meantime, and has its row
     assert trained.ledger.find("3").customised == 1
     assert [event.client for event in trained.events("customised")] == ["3"]
 
 
-def test_models_for_newcomers_are_bounded_and_for_the_enrolled_alone(trained: Federation) -> None:
+def test_models_for_newcomers_are_bounded_and_for_approved_clients_only(trained: Federation) -> None:
     with trained.conductor() as conductor:
         conductor.customise("3")
-        with pytest.raises(fedcap.InputError, match="site-3 was given 1 model already: the plan has no more"):
+        with pytest.raises(fedcap.InputError, match="site-3 has received 1 model already"):
             conductor.customise("3")
         with pytest.raises(fedcap.InputError, match="stranger may not take part: approve or readmit it"):
             conductor.customise("stranger")
@@ -94,13 +94,13 @@ def test_a_newcomer_that_wishes_for_a_model_is_not_drawn_into_the_round(trained:
 def test_every_method_that_shares_has_a_model_for_a_newcomer(tmp_path: Path, method: str) -> None:
     made = federation(tmp_path, method, ("0", "1"))
     with made.conductor() as conductor:
-        with pytest.raises(fedcap.InputError, match="nothing was learnt together yet"):
+        with pytest.raises(fedcap.InputError, match="no round is done yet"):
             conductor.customise("0")
         conductor.play()
         made.join("2")
-        assert conductor.customise("2").received_correct is not None
+        assert conductor.customise("2").shared_correct is not None
         if method != "fedfomo":  # with FedFomo a site mixes by itself
-            assert torch.equal(made.state("2").received, conductor.server.global_model)
+            assert torch.equal(made.state("2").received, conductor.server.inspect().global_model)
 
 
 # --- Use
@@ -120,7 +120,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Federation:
 
 
 def answers(made: Federation, client: str, weights: torch.Tensor, x: np.ndarray) -> torch.Tensor:
-    network = fresh_network(made.transport.sites[client].desk(made.plan).built.bench.build, 0)
+    network = fresh_network(made.transport.sites[client].prepare(made.plan).built.runner.build, 0)
     return torch.softmax(network.logits(weights, torch.from_numpy(x)), dim=1)
 
 
@@ -137,7 +137,7 @@ def test_a_sites_model_answers_from_its_directory(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     site = used.transport.sites[client]
-    test = site.desk(used.plan).data.local.test
+    test = site.prepare(used.plan).data.local.test
     np.savez(tmp_path / "new.npz", x=test.x.numpy(), y=test.y.numpy())
     folder = site.directory.directory
     code, out, _ = call(

@@ -44,7 +44,7 @@ from fedcap.federation.flower.server import CONNECTION, OPERATOR, flwr
 from fedcap.federation.flower.transport import to_records
 from fedcap.federation.keys import make_key
 from fedcap.federation.messages import Answer, Order
-from fedcap.federation.site_state import StateFolder
+from fedcap.federation.site import StateFolder
 
 pytestmark = [
     pytest.mark.federation,

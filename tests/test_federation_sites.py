@@ -13,7 +13,7 @@ import torch
 from federation_tools import DATA, federation, make_site, plan_for
 
 import fedcap
-from fedcap.federation.building import Built
+from fedcap.federation.build import Built
 from fedcap.federation.messages import Answer, Malformed, Order
 from fedcap.federation.plan import Plan, SitePolicy
 from fedcap.federation.site import Site
@@ -78,9 +78,11 @@ GOOD = Answer("n", 3, np.ones(4, np.float32), 10).pack()
         ({}, {"round": True}),
         ({}, {"round": 1.0}),
         ({}, {"samples": float("nan")}),
-        ({}, {"extra": "text"}),
-        ({}, {"extra": [1.0] * 10_001}),
-        ({}, {"extra": [None]}),
+        ({}, {"feedback": "text"}),
+        ({}, {"feedback": [1.0] * 10_001}),
+        ({}, {"feedback": [None]}),
+        ({}, {"feedback": [10**400]}),
+        ({}, {"seconds": 10**400}),
         ({}, {"seconds": float("inf")}),
         ({}, {"tested": "all"}),
         ({"update": "text"}, {}),
@@ -182,7 +184,7 @@ def test_a_federation_goes_on_without_a_site_that_refuses(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("models", "said"),
     [
-        (np.full((1, PLAN.weights), np.nan, np.float32), "the models that came are not finite"),
+        (np.full((1, PLAN.weights), np.nan, np.float32), "the models of the order are not finite"),
         (np.zeros((1, 7), np.float32), f"models of 7 weights: the plan's have {PLAN.weights:,}"),
         (np.zeros((0, 0), np.float32), "something failed at this site: its own audit says what"),
     ],
@@ -192,9 +194,9 @@ def test_a_site_does_not_train_on_models_that_cannot_be(
 ) -> None:
     site = make_site(tmp_path, "0", PLAN)
     assert site.answer(order_for(PLAN)).refused is None
-    before = site.desk(PLAN).states.last()
+    before = site.prepare(PLAN).states.last()
     assert site.answer(replace(order_for(PLAN, 2), models=models)).refused == said
-    after = site.desk(PLAN).states.last()
+    after = site.prepare(PLAN).states.last()
     assert after.round == 1
     assert torch.equal(after.kept["personal"], before.kept["personal"])
 
@@ -231,7 +233,7 @@ def test_labels_are_matched_to_the_plans_classes_by_name(tmp_path: Path) -> None
     assert torch.bincount(whole).tolist() == [0, 20, 20]
     assert found.scaling is not None
     assert torch.allclose(found.local.train.x.mean(dim=0), torch.zeros(4), atol=1e-5)
-    with pytest.raises(fedcap.InputError, match="the data has a class 'dead', which the plan has not"):
+    with pytest.raises(fedcap.InputError, match="the data have a class 'dead'"):
         load_site_data(save(tmp_path / "other.npz", ["well", "dead"] * 20), None, 0, plan)
     with pytest.raises(fedcap.InputError, match="one input is 4 numbers here, and 1×8×8 numbers in the plan"):
         load_site_data(table, None, 0, PLAN)
@@ -255,9 +257,9 @@ def test_a_site_started_again_goes_on_from_its_disk_with_the_same_bits(tmp_path:
         expected = twin.answer(order_for(PLAN, number, seed=number))
         found = Site(site.directory, "0").answer(order_for(PLAN, number, seed=number))  # as if just started
         assert np.array_equal(found.update, expected.update)
-    assert site.desk(PLAN).states.rounds() == [2, 3]
-    for name, tensor in twin.desk(PLAN).states.last().kept.items():
-        assert torch.equal(site.desk(PLAN).states.last().kept[name], tensor)
+    assert site.prepare(PLAN).states.rounds() == [2, 3]
+    for name, tensor in twin.prepare(PLAN).states.last().kept.items():
+        assert torch.equal(site.prepare(PLAN).states.last().kept[name], tensor)
 
 
 def test_a_site_killed_in_mid_round_keeps_the_state_of_before(
@@ -278,7 +280,7 @@ def test_a_site_killed_in_mid_round_keeps_the_state_of_before(
         site.answer(order_for(PLAN, 2))
     monkeypatch.undo()
     back = Site(site.directory, "0")
-    assert back.desk(PLAN).states.last().round == 1
+    assert back.prepare(PLAN).states.last().round == 1
     assert np.array_equal(back.answer(order_for(PLAN, 2)).update, twin.answer(order_for(PLAN, 2)).update)
 
 
@@ -288,7 +290,7 @@ def test_a_round_played_again_starts_from_the_state_before_it(tmp_path: Path) ->
     for number in (1, 1, 5, 5, 6, 6):
         answers = [site.answer(order_for(plan, number)).update for _ in range(2)]
         assert np.array_equal(*answers)
-    states = site.desk(plan).states
+    states = site.prepare(plan).states
     assert states.rounds() == [5, 6]
     assert states.before(1).kept == {}  # a federation from the start
     assert states.before(3).round == 5  # the server went back further than the site can
@@ -297,7 +299,7 @@ def test_a_round_played_again_starts_from_the_state_before_it(tmp_path: Path) ->
 def test_a_damaged_state_is_told_and_never_trained_on(tmp_path: Path) -> None:
     site = make_site(tmp_path, "0", PLAN)
     site.answer(order_for(PLAN, 1))
-    (path,) = site.desk(PLAN).states.path.iterdir()
+    (path,) = site.prepare(PLAN).states.path.iterdir()
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)

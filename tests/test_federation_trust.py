@@ -22,13 +22,13 @@ from fedcap.federation.checks import check_operator, check_site
 from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory
 from fedcap.federation.flower import apps
 from fedcap.federation.flower.nginx import CONFIGURATION
+from fedcap.federation.flower.node import run_site
 from fedcap.federation.flower.server import run_server
 from fedcap.federation.flower.transport import Seal, check_seal
 from fedcap.federation.ledger import Ledger, State
 from fedcap.federation.messages import Answer, Malformed, Order
 from fedcap.federation.plan import Plan, SitePolicy
 from fedcap.federation.setup import set_up_operator, set_up_site
-from fedcap.federation.site_process import run_site
 from fedcap.federation.status import is_finished
 from fedcap.runs import Named
 

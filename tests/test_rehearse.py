@@ -26,7 +26,7 @@ from fedcap.federation.config import Operator, SiteDirectory
 from fedcap.federation.flower.nginx import find_nginx
 from fedcap.federation.keys import make_key
 from fedcap.federation.rehearsal import TIMES
-from fedcap.federation.site_state import StateFolder
+from fedcap.federation.site import StateFolder
 from fedcap.runs import CHECKPOINT
 from fedcap.runs.checkpoint import unpack
 from fedcap.simulation import Simulation

@@ -13,7 +13,7 @@ from helpers import Killed, Killer, call
 from run_tools import SMALL, assert_same
 
 import fedcap
-from fedcap.federation.following import followed
+from fedcap.federation.run_files import tracked
 from fedcap.runs import Result, RoundRecord, RunDirectory
 from fedcap.trackers import Tracked, Tracker, figures, make, names
 from fedcap.trackers.csv_file import Csv
@@ -209,7 +209,10 @@ def test_a_federation_is_tracked_and_goes_on_where_it_stood(tmp_path: Path) -> N
     held = federation(tmp_path)
     with held.conductor() as conductor:
         conductor.play()  # a round that no tracker is told of
-    with held.conductor() as conductor, followed(conductor, held.run, [Csv()]) as tell:
-        conductor.run(tell)
+    with (
+        held.conductor() as conductor,
+        tracked(held.plan, held.run, conductor.history, [Csv()]) as report,
+    ):
+        conductor.run(lambda _: report())
     assert [int(row["round"]) for row in rows(held.run)] == [1, 2, 3]
     assert [row["clients/participants"] for row in rows(held.run)] == ["5"] * 3

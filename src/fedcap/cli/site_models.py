@@ -14,7 +14,7 @@ from fedcap import methods, models
 from fedcap.errors import InputError, nearest
 from fedcap.federation.config import SITE, SiteDirectory
 from fedcap.federation.plan import Plan
-from fedcap.federation.site_state import SiteState, newest
+from fedcap.federation.site import SiteState, newest
 from fedcap.simulation import read
 from fedcap.simulation.inputs import Inputs
 from fedcap.simulation.models import TrainedModels

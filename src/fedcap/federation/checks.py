@@ -19,15 +19,8 @@ from pathlib import Path
 from fedcap import __version__
 from fedcap.errors import InputError, plural
 from fedcap.federation import audit, keys
-from fedcap.federation.building import Built
-from fedcap.federation.config import (
-    INVITATION,
-    POLICY,
-    Invitation,
-    Operator,
-    SiteDirectory,
-    is_held,
-)
+from fedcap.federation.build import Built
+from fedcap.federation.config import INVITATION, POLICY, Invitation, Operator, SiteDirectory, is_held
 from fedcap.federation.flower import nginx
 from fedcap.federation.flower.compat import bundle_digest, require_flower
 from fedcap.federation.plan import Plan, SitePolicy

@@ -302,7 +302,7 @@ def _write_pair(
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, at every moment."""
     with aside(path) as partial:
-        partial.unlink(missing_ok=True)  # somebody else may have put a file or a link there
+        partial.unlink(missing_ok=True)  # another user may have put a file or a link there
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             file.flush()

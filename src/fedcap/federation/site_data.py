@@ -1,7 +1,7 @@
-"""A site's samples, and the operator's root set, as the plan's network takes them.
+"""The samples of a site, and the operator's root set, in the form of the plan's network.
 
-A site has a data set of its own, all of it, or the part of one client of it. Labels are matched to the plan's
-classes by name: a site need not have samples of every class.
+A site has a whole data set, or the part of one client of a data set. Labels are matched to the plan's classes
+by name, and a site need not have samples of every class.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Whole(Partition):
 
 @dataclass(frozen=True)
 class SiteData:
-    """What a site trains and tests on, and how its inputs were standardised, if they were."""
+    """The training and test samples of a site, and how its inputs were standardised, if they were."""
 
     local: LocalData
     scaling: Scaling | None
@@ -51,15 +51,21 @@ def load_site_data(dataset: Mapping[str, Any], client: str | None, seed: int, pl
     loaded = _fitting(source.load(), plan)
     if client is None:
         share = source.train_share
-        dealt = source.prepare(replace(data.federate(loaded, Whole(), 1, None, share, seed), names=(ALL,)))
+        federated = source.prepare(
+            replace(data.federate(loaded, Whole(), 1, None, share, seed), names=(ALL,))
+        )
     else:
-        dealt = data.federate_source(source, loaded, seed)
+        federated = data.federate_source(source, loaded, seed)
     name = ALL if client is None else client
-    if name not in dealt.names:
-        raise InputError(f"the data set has no client {name!r}: {nearest(name, dealt.names)}")
-    at = dealt.names.index(name)
-    local = LocalData(dealt.train[at].to("cpu"), dealt.test[at].to("cpu"))
-    return SiteData(local, dealt.scaling.get(name))
+    if name not in federated.names:
+        raise InputError(
+            f"the data set has no client {name!r}: {nearest(name, federated.names)}",
+            code="unknown-client",
+            field="client",
+        )
+    at = federated.names.index(name)
+    local = LocalData(federated.train[at].to("cpu"), federated.test[at].to("cpu"))
+    return SiteData(local, federated.scaling.get(name))
 
 
 def load_root(dataset: Mapping[str, Any], count: int, plan: Plan) -> Samples:
@@ -88,11 +94,14 @@ def _fitting(dataset: Dataset, plan: Plan) -> Dataset:
             f"{'×'.join(map(str, size))} {'bytes' if pixels else 'numbers'}"
             for size, pixels in ((shape, dataset.pixels), (plan.shape, plan.pixels))
         )
-        raise InputError(f"one input is {here} here, and {there} in the plan: this data does not fit it")
+        raise InputError(
+            f"one input is {here} here, and {there} in the plan: the data do not fit", code="data"
+        )
     for name in dataset.class_names:
         if name not in plan.classes:
             raise InputError(
-                f"the data has a class {name!r}, which the plan has not: {nearest(name, plan.classes)}"
+                f"the data have a class {name!r} that the plan does not have: {nearest(name, plan.classes)}",
+                code="data",
             )
     places = torch.tensor([plan.classes.index(name) for name in dataset.class_names])
     samples = Samples(dataset.samples.x, places[dataset.samples.y])

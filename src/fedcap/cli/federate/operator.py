@@ -118,7 +118,7 @@ def init(
 
 def plan_like(name: str, asked: dict[str, Any]) -> Plan:
     """Return a plan for samples like those of a data set, with the options that suit it."""
-    from fedcap.federation.building import propose
+    from fedcap.federation.build import propose
     from fedcap.federation.flower.compat import bundle_digest
     from fedcap.simulation import Experiment
 
@@ -144,7 +144,7 @@ def _plan_described(
     name: str, asked: dict[str, Any], classes: str | None, shape: str | None, pixels: bool
 ) -> Plan:
     """Return a plan for samples that are described by their classes and their shape."""
-    from fedcap.federation.building import propose
+    from fedcap.federation.build import propose
     from fedcap.federation.flower.compat import bundle_digest
 
     if classes is None or shape is None:

@@ -55,13 +55,13 @@ def rehearse(
     found = play(folder, plan, sites, malicious, SECONDS, say)
     took = time.monotonic() - began
     if as_json:
-        facts: dict[str, Any] = {"folder": str(folder), "seconds": round(took, 1), "well": found.well}
-        facts |= {"finished": found.finished, "malicious": list(found.hostile)}
+        facts: dict[str, Any] = {"folder": str(folder), "seconds": round(took, 1), "ok": found.is_success}
+        facts |= {"finished": found.finished, "malicious": list(found.malicious)}
         print_json({**facts, "clients": found.table.dicts()})
     else:
         print_table(found.table, numbers=False)
         echo(_summary(found.folder, took))
-    if not found.well:
+    if not found.is_success:
         raise typer.Exit(FAILED)
 
 

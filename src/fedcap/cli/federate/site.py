@@ -129,7 +129,7 @@ def site(directory: SiteFolder, as_json: AsJson = False) -> None:
     Ctrl-C or SIGTERM stops it.
     """
     from fedcap.federation.config import SiteDirectory
-    from fedcap.federation.site_process import run_site
+    from fedcap.federation.flower.node import run_site
 
     opened, say = SiteDirectory.open(directory), printer(as_json)
     logging.getLogger("fedcap").addHandler(logging.StreamHandler(sys.stderr))

@@ -32,7 +32,7 @@ from fedcap.runs import RoundRecord
 from fedcap.trackers import make_trackers
 
 if TYPE_CHECKING:
-    from fedcap.federation.conductor import Conductor
+    from fedcap.federation.rounds import Conductor
 
 BETWEEN = 10.0
 """Seconds between two questions to newcomers."""
@@ -60,9 +60,9 @@ def serve(grid: Grid, context: Context) -> None:
 
 def conduct(operator: Operator, grid: Grid) -> None:
     """Play the rounds that are left, then serve newcomers until the process is ended."""
-    from fedcap.federation.building import Built
-    from fedcap.federation.conductor import Conductor
-    from fedcap.federation.following import followed
+    from fedcap.federation.build import Built
+    from fedcap.federation.rounds import Conductor
+    from fedcap.federation.run_files import tracked
     from fedcap.federation.site_data import load_root
 
     plan, root = operator.plan, operator.federation.root
@@ -78,9 +78,10 @@ def conduct(operator: Operator, grid: Grid) -> None:
             for record in conductor.history[known:]:
                 log.info(round_line(record, operator.ledger.names()))
             known = len(conductor.history)
-            follow(conductor)
+            track()
 
-        with followed(conductor, operator.run, make_trackers(operator.federation.track or ())) as follow:
+        trackers = make_trackers(operator.federation.track or ())
+        with tracked(plan, operator.run, conductor.history, trackers) as track:
             conductor.run(report)
         log.info("all %s are done; newcomers may ask for a model", plural(plan.rounds, "round"))
         while True:

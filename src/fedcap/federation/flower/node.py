@@ -17,16 +17,25 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedcap.federation.config import SiteDirectory
+from fedcap.errors import InputError
+from fedcap.federation.config import SiteDirectory, held
+from fedcap.federation.flower.compat import bundle_digest, require_flower
 from fedcap.federation.flower.process import Program, Tail, environment, free_port, program, supervise
-from fedcap.federation.keys import KEY
+from fedcap.federation.keys import KEY, fingerprint, public_key
 from fedcap.federation.messages import Malformed
+from fedcap.federation.plan import SLACK
+
+if TYPE_CHECKING:
+    from fedcap.federation.site import Site
 
 SOCKET = "socket"
 """The name of the socket in a site's directory."""
 PAUSE = 5.0
 """Seconds between two starts of a SuperNode."""
+MAX_MODELS = 64
+"""How many models of an order the socket accepts; the policy bounds their bytes."""
 BUNDLES = "FEDCAP_BUNDLES"
 """The variable with the digests of the bundles that the site has agreed to, separated by commas."""
 SITE, CLIENT, AUTHORITY = "FEDCAP_SITE", "FEDCAP_CLIENT", "FEDCAP_AUTHORITY"
@@ -122,6 +131,49 @@ def write_programs(folder: Path) -> Path:
         (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (folder / name).chmod(0o755)
     return folder
+
+
+# --- The site's process
+
+
+def run_site(
+    directory: SiteDirectory,
+    say: Callable[[str], None],
+    stop: threading.Event,
+    make: Callable[[SiteDirectory, str], Site] | None = None,
+) -> None:
+    """Take part until `stop` is set, and report changes; call this from the main thread.
+
+    `make` creates the site that answers; tests and rehearsals have malicious ones.
+    """
+    from fedcap.federation.site import Site, respond
+
+    require_flower()
+    plans = directory.plans()
+    if not plans:
+        raise InputError(
+            f"this site has agreed to no plan: fedcap federate agree {directory.directory}",
+            code="not-agreed",
+            field="plan",
+        )
+    bundles = sorted({plan.bundle for plan in plans.values() if plan.bundle is not None})
+    if bundles and bundle_digest() not in bundles:
+        raise InputError(
+            "the plan that this site has agreed to is for another version of fedcap: install that version, or"
+            " agree to a new plan of the operator",
+            code="bundle",
+        )
+    with held(directory.directory):
+        client = fingerprint(public_key(directory.directory))
+        site = (make or Site)(directory, client)
+        for plan in plans.values():
+            site.prepare(plan)
+        server = directory.config.server
+        limit = max(MAX_MODELS * 4 * plan.weights for plan in plans.values()) + SLACK
+        directory.audit.write("started", client=client, by="site", server=server)
+        with listening(directory.directory, lambda message: respond(site, message), limit):
+            Node(directory, server, client, bundles).run(say, stop)
+        directory.audit.write("stopped", client=client, by="site")
 
 
 # --- The socket of the site's process

@@ -27,8 +27,7 @@ from fedcap.errors import InputError
 from fedcap.federation.audit import bounded
 from fedcap.federation.flower.compat import TooLarge, TooLate, is_connection_error, pull
 from fedcap.federation.keys import fingerprint
-from fedcap.federation.messages import Answer, Malformed, Order
-from fedcap.federation.transport import Failure, Reply
+from fedcap.federation.messages import Answer, Failure, Malformed, Order, Reply
 
 if TYPE_CHECKING:
     from flwr.app import Message, RecordDict

@@ -1,20 +1,27 @@
-"""A federation's run directory: the files that a simulated run has, so every table and report works on it.
+"""The run directory of a federation: the files of a simulated run, so that every table and report works on
+it.
 
-A round's line is on disk before the checkpoint that includes it, and the checkpoint makes the round count.
-Whenever the server is killed, at most the round under way is lost.
+A round's line is on disk before the checkpoint that includes it, and the checkpoint makes the round count. If
+the server is killed, at most the current round is lost. Accuracies in the record of a round are the sites'
+own claims, and nothing depends on them. The trackers that follow a simulation follow a federation in the same
+way.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 from fedcap.errors import InputError
+from fedcap.federation.messages import Answer
 from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
 from fedcap.products import chosen_products
@@ -22,6 +29,8 @@ from fedcap.runs import (
     CHECKPOINT,
     RESULT,
     ROUNDS,
+    Accuracy,
+    ClientAccuracy,
     Mixing,
     Provenance,
     RoundRecord,
@@ -32,13 +41,15 @@ from fedcap.runs import (
 )
 from fedcap.runs.checkpoint import About, pack, read_checkpoint
 from fedcap.server.server import Server
+from fedcap.server.uploads import MEDIANS_BELIEVED
 from fedcap.state import names_to_tensor, owned, under
+from fedcap.trackers import Tracked, Tracker, Tracking
 
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")
 
 
-class Books:
-    """Keeps the rounds of one plan, and puts a server back where it stood. Needs the directory's lock."""
+class RunFiles:
+    """Writes the rounds of one plan, and restores a server from them; the directory must be locked."""
 
     def __init__(self, directory: RunDirectory, plan: Plan) -> None:
         self.directory = directory
@@ -46,19 +57,22 @@ class Books:
         self._facts: Provenance | None = None
 
     def open(self, server: Server) -> list[RoundRecord]:
-        """Bring the server to where the last checkpoint left it, and return the rounds up to there."""
+        """Restore the server from the last checkpoint, and return the rounds up to there."""
         directory, plan = self.directory, self._plan
         held = directory.settings()
         known = checked_provenance(directory, held) if held else None
         if known is not None and known.course != plan.course:
             raise InputError(
-                f"{directory.path} holds another federation, with another method, network, training or seed:"
-                " start a new one in another directory"
+                f"{directory.path} has another federation, with another method, network, training or seed:"
+                " start a new one in another directory",
+                code="other-course",
             )
         if held is not None and held.rounds > plan.rounds:
             raise InputError(
                 f"{directory.path} is a federation of {held.rounds} rounds: it can be extended, not cut to"
-                f" {plan.rounds}"
+                f" {plan.rounds}",
+                code="fewer-rounds",
+                field="rounds",
             )
         done = self._restore(server)
         history = directory.rounds(done)
@@ -85,15 +99,17 @@ class Books:
             return 0
         about, tensors = read_checkpoint(directory, plan.course)
         if about.layout != plan.layout:
-            raise directory.damaged(CHECKPOINT, "is of a network whose weights lie otherwise")
+            raise directory.damaged(CHECKPOINT, "is of a network with another layout of weights")
         try:
             server.load_state_dict(owned("server", tensors))
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
-            raise directory.damaged(CHECKPOINT, f"is of another version: {error!r}") from None
+            raise directory.damaged(
+                CHECKPOINT, f"is of another version of fedcap; finish the federation with that one: {error!r}"
+            ) from None
         return about.round
 
     def close_round(self, record: RoundRecord, server: Server, mixing: Mixing | None = None) -> None:
-        """Write a round down; it counts, and can no longer be lost, once this returns."""
+        """Write a round; when this returns, the round counts and cannot be lost."""
         clients = list(server.clients)
         if self._facts is not None and self._facts.clients != clients:
             self._facts = replace(self._facts, clients=clients)
@@ -104,7 +120,7 @@ class Books:
         write_aside(self.directory.checkpoint, pack(about, tensors))
 
     def finish(self, history: Sequence[RoundRecord], server: Server) -> bool:
-        """Write the result, if any site told how accurate it is in the last round; whether that was news."""
+        """Write the result, if a site reported its accuracy in the last round; return whether it is new."""
         if (self.directory.path / RESULT).exists():
             return False
         if history and history[-1].accuracy is not None:
@@ -114,7 +130,7 @@ class Books:
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
-    """Return a plan as the settings of a run; the sites' data go by the plan's name."""
+    """Return a plan as the settings of a run; the plan's name stands for the sites' data."""
     content = plan.model_dump(mode="json", exclude_none=True)
     same = ("model", "participation", "assumed", "rounds", "seed", "training", "method")
     return {
@@ -151,3 +167,75 @@ def _facts(plan: Plan, settings_digest: str) -> Provenance:
         settings_digest=settings_digest,
         course=plan.course,
     )
+
+
+# --- What the record of a round says about models and accuracy
+
+
+def mean_shares(mixing: Mixing | None) -> dict[str, float] | None:
+    """Return each client's mean share in the models that are sent in a round, if those are mixtures."""
+    if mixing is None:
+        return None
+    shares = mixing.weights.mean(axis=0).tolist()
+    return {client: round(share, 4) for client, share in zip(mixing.contributors, shares, strict=True)}
+
+
+def reported_accuracy(answers: Mapping[str, Answer], shares: bool) -> Accuracy | None:
+    """Return the accuracy over the sites that reported theirs, weighted by test samples; none if no site did.
+
+    A site whose counts are impossible is left out. No site's weight is more than ten medians. `shares` is
+    whether the method exchanges models at all.
+    """
+    counted = {client: answer for client, answer in answers.items() if _is_possible(answer, shares)}
+    if not counted:
+        return None
+    limit = MEDIANS_BELIEVED * median(answer.tested for answer in counted.values())
+    shared = personal = total = 0.0
+    for answer in counted.values():
+        believed = min(1.0, limit / answer.tested)
+        shared += believed * (answer.shared_correct or 0)
+        personal += believed * (answer.personal_correct or 0)
+        total += believed * answer.tested
+    clients = {
+        client: ClientAccuracy(
+            100 * (answer.shared_correct or 0) / answer.tested if shares else None,
+            100 * (answer.personal_correct or 0) / answer.tested,
+        )
+        for client, answer in counted.items()
+    }
+    return Accuracy(100 * shared / total if shares else None, 100 * personal / total, clients)
+
+
+def _is_possible(answer: Answer, shares: bool) -> bool:
+    counts = [answer.personal_correct, *([answer.shared_correct] if shares else [])]
+    return answer.tested > 0 and all(count is not None and 0 <= count <= answer.tested for count in counts)
+
+
+# --- Trackers
+
+
+@contextmanager
+def tracked(
+    plan: Plan, run: Path, history: Sequence[RoundRecord], trackers: Sequence[Tracker]
+) -> Iterator[Callable[[], None]]:
+    """Yield a function that reports the new rounds of `history` to the trackers.
+
+    When the block ends, the trackers get the result of the run, or none if there is none yet.
+    """
+    directory, tracking = RunDirectory(run), Tracking(trackers)
+    settings = directory.settings()
+    known = len(history)
+    plain = {} if settings is None else settings.model_dump(exclude_none=True)
+    tracking.start(Tracked(plan.name, directory.path, plain, list(history)))
+
+    def report() -> None:
+        nonlocal known
+        for record in history[known:]:
+            tracking.log(record)
+        known = len(history)
+
+    try:
+        yield report
+        tracking.end(directory.result())
+    finally:
+        tracking.end(None)

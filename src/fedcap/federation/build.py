@@ -1,4 +1,4 @@
-"""What a plan names, built: the method, the network, and the runner of the sites' tasks."""
+"""Build what a plan names: the method, the network, and the runner of the sites' tasks; propose a plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SGD = TypeAdapter(SGD)
 
 @dataclass(frozen=True)
 class Built:
-    """The things that a plan names."""
+    """The method, network and task runner of a plan."""
 
     method: Method[Any]
     runner: TaskRunner
@@ -34,14 +34,15 @@ class Built:
 
     @classmethod
     def of(cls, plan: Plan) -> Built:
-        """Build what a plan names; it must be what the plan says it is."""
+        """Build what a plan names; refuse a network of another size or layout than the plan's."""
         built = _build(
             plan.method.model_dump(), plan.model, plan.shape, len(plan.classes), plan.training, plan.seed
         )
         if (built.layout.size, built.layout.digest()) != (plan.weights, plan.layout):
             raise InputError(
                 f"model {plan.model} has {built.layout.size:,} weights here, {plan.weights:,} in the plan, or"
-                " they lie otherwise: the code of the network is of another version"
+                " another layout: the code of the network is of another version",
+                code="other-network",
             )
         return built
 
