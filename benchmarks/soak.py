@@ -1,8 +1,8 @@
 """Fifty rounds of a real federation whose processes are killed at random: no confirmed round is lost.
 
-Sites are killed with all their processes and started again. Sometimes the ServerApp or the SuperLink is killed,
-and the server's command starts it again. At the end, every round that was ever seen on disk is unchanged, there is
-one line per round, and the audit is whole. It takes about half an hour:
+Sites are killed with all their processes and started again. Sometimes the ServerApp or the SuperLink is
+killed, and the server's command starts it again. At the end, every round that was ever seen on disk is
+unchanged, there is one line per round, and the audit is whole. It takes about half an hour:
 
     python -m benchmarks.soak [ROUNDS [SEED]]
 """

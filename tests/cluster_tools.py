@@ -18,7 +18,7 @@ NOTICED_SOON = {
     "health_check_timeout_ms": 10000,
     "health_check_failure_threshold": 3,
 }
-"""The head asks its nodes every half a second: one that was killed is noticed soon, a slow one has time."""
+"""The head checks its nodes twice a second: a killed node is noticed soon, a slow one has time."""
 NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
@@ -34,11 +34,11 @@ class Nodes:
         self._second: Any = None
 
     def add(self) -> None:
-        """Start the second node, and wait until it is there."""
+        """Start the second node, and wait until it is ready."""
         self._second = self._cluster.add_node(**NODE)
 
     def kill(self) -> None:
-        """Kill the second node's processes all at once, as a power cut would."""
+        """Kill the second node's processes at once, as a power failure does."""
         if self._second is not None:
             (raylet,) = self._second.all_processes["raylet"]
             workers = children(raylet.process.pid)
@@ -64,7 +64,7 @@ def children(parent: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Patient(FedAvg):
-    """FedAvg whose server ends no round before a file is there."""
+    """FedAvg whose server ends no round before a file exists."""
 
     file: str = ""
 

@@ -1,4 +1,4 @@
-"""What the tests of damaged run directories share: copies to damage, and what must be said of them."""
+"""What the tests of damaged run directories share: copies to damage, and the errors that are expected."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_result(run: Path, whole: Path) -> None:
     assert content[0] == content[1]
 
 
-def assert_told_or_right(
+def assert_error_or_same_result(
     home: Path,
     runs: list[Path],
     capsys: pytest.CaptureFixture[str],

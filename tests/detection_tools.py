@@ -27,7 +27,7 @@ def view_of(
 
 
 def crowd(count: int, width: int = 400, seed: int = 0, common: float = 1.0) -> Tensor:
-    """Return rows of about the same length that have something in common, as honest updates do."""
+    """Return rows of similar norms with a common part, as honest updates have."""
     generator = torch.Generator().manual_seed(seed)
     own = torch.randn(count, width, generator=generator)
     return own + common * torch.randn(width, generator=generator)

@@ -1,4 +1,4 @@
-"""Things of a user's own in a module that other processes can import, and copies that they cannot."""
+"""A user's components in a module that other processes can import, and copies that they cannot import."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcap.detection import Detector, Policy, Score
 
 @dataclass(frozen=True)
 class Louder(Attack):
-    """Send one's own update, longer."""
+    """Send the own honest update, scaled."""
 
     scale: float = 2.0
     table: dict[str, float] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Louder(Attack):
 
 @dataclass(frozen=True)
 class Plain(Aggregator):
-    """The mean, by another name."""
+    """The mean, under another name."""
 
     def __call__(self, updates: Tensor, weights: Any = None, malicious: int = 0) -> Tensor:
         return aggregators.make("mean")(updates, weights, malicious)
@@ -35,7 +35,7 @@ class Plain(Aggregator):
 
 @dataclass(frozen=True)
 class Longest(Detector):
-    """Accuse whoever is longer than the limit, as `norm` does."""
+    """Accuse clients with a norm over the limit, as `norm` does."""
 
     limit: float = 10.0
 
@@ -45,7 +45,7 @@ class Longest(Detector):
 
 @dataclass(frozen=True)
 class Lenient(Policy):
-    """Remove nobody."""
+    """Remove no client."""
 
     def decide(self, accused: Any, scores: Any, view: Any, memory: Any) -> Any:
         return {}, memory
@@ -68,6 +68,6 @@ class Net(nn.Module):
 
 
 def here(cls: type[Any]) -> type[Any]:
-    """Return a class like this one that no other process can import, as one of a notebook."""
+    """Return a class like this one that no other process can import, like a class of a notebook."""
     local = type(cls.__name__, (cls,), {"__module__": "__main__", "__qualname__": cls.__name__})
     return dataclass(frozen=True)(local)

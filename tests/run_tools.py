@@ -1,4 +1,4 @@
-"""What several test files share: small runs, runs killed inside a write, and comparing what is left."""
+"""What several test files share: small runs, runs killed inside a write, and comparisons of run files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ fsync = os.fsync
 def fsync_or_die(descriptor):
     global left
     left -= 1
-    if left == 0:  # the power goes while the last bytes are on their way
+    if left == 0:  # the power fails during the write
         os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 7))
         os.kill(os.getpid(), signal.SIGKILL)
     fsync(descriptor)
@@ -47,7 +47,7 @@ fedcap.Experiment(**settings).run(out=sys.argv[1], extend=extend)
 
 
 def killed(out: Path, write: int, settings: dict[str, Any], **more: Any) -> bool:
-    """Run in a process that is killed inside its nth write; return whether it came that far."""
+    """Run in a process that is killed inside its nth write; return whether it was killed."""
     arguments = [str(out), str(write), json.dumps({**settings, **more})]
     code = subprocess.run([sys.executable, "-c", KILLED_AT_A_WRITE, *arguments], check=False).returncode
     assert code in (0, -signal.SIGKILL)
@@ -55,7 +55,7 @@ def killed(out: Path, write: int, settings: dict[str, Any], **more: Any) -> bool
 
 
 def left_behind(directory: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], list[dict[str, Any]]]:
-    """Return all that a run leaves behind, but for times."""
+    """Return all that a run wrote, without times."""
     result = json.loads((directory / "result.json").read_text())
     del result["seconds"], result["seconds_server"]
     lines = (directory / "rounds.jsonl").read_text().splitlines()
@@ -64,7 +64,7 @@ def left_behind(directory: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor
 
 
 def assert_same(one: Path, other: Path, measured: Sequence[int] = ()) -> None:
-    """Assert that two runs left the same behind; the first may have measured more in some rounds."""
+    """Assert that two runs wrote the same; the first may have counted classes in more rounds."""
     (result, tensors, rounds), (result2, tensors2, rounds2) = left_behind(one), left_behind(other)
     for number in measured:
         rounds[number - 1]["tallies"] = None
@@ -77,7 +77,7 @@ def assert_same(one: Path, other: Path, measured: Sequence[int] = ()) -> None:
 
 
 def mixing_bytes(run: Path) -> bytes | None:
-    """Return who was mixed from whom, as a run has written it down; none if nobody was."""
+    """Return the mixing weights as a run wrote them; None if no model was mixed."""
     path = run / "mixing.bin"
     return path.read_bytes() if path.exists() else None
 

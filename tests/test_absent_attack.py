@@ -1,4 +1,4 @@
-"""An attack that nobody carries out, or whose rows are all refused, is told as such."""
+"""Attacks without malicious clients, and attacks whose rows are all rejected, are reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fedcap_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     return run
 
 
-def test_a_share_that_comes_to_nobody_is_told_before_the_run_and_in_the_summary(
+def test_a_share_without_any_malicious_client_is_reported(
     fedcap_run: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = "attack ipm, but no client is malicious: "
@@ -50,7 +50,7 @@ def test_a_share_that_comes_to_nobody_is_told_before_the_run_and_in_the_summary(
 
 
 @pytest.mark.parametrize("clients", [3, 4, 7, 9, 10, 11, 20, 37, 99, 100, 101, 343, 1000, 2377])
-def test_the_share_that_is_named_is_enough_and_hardly_more(clients: int) -> None:
+def test_the_suggested_share_is_just_enough(clients: int) -> None:
     found = re.search(r"malicious to ([\d.]+) or more", absent_attack("ipm", 0.0, clients))
     assert found is not None
     least = float(found[1])
@@ -59,7 +59,7 @@ def test_the_share_that_is_named_is_enough_and_hardly_more(clients: int) -> None
     assert least * clients < 1.1
 
 
-def test_too_few_clients_and_an_empty_list_are_told_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_clients_and_an_empty_list_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "fedcap"):
         fedcap.Experiment(
             attack="ipm", dataset={"name": "digits", "partition": "iid", "clients": 2}, **FEW
@@ -71,7 +71,7 @@ def test_too_few_clients_and_an_empty_list_are_told_too(caplog: pytest.LogCaptur
     ]
 
 
-def test_a_share_without_an_attack_is_told(fedcap_run: Any, tmp_path: Path) -> None:
+def test_a_share_without_an_attack_is_reported(fedcap_run: Any, tmp_path: Path) -> None:
     said = "fedcap: --malicious 0.2 has no effect without an attack (--attack NAME)\n"
     assert fedcap_run("--malicious", "0.2")[1] == said
     assert fedcap_run("--malicious", "0.2", "--attack", "ipm")[1] == ""
@@ -89,7 +89,7 @@ def test_a_share_without_an_attack_is_told(fedcap_run: Any, tmp_path: Path) -> N
         ("fedcap", "text", "not a tensor but str"),
     ],
 )
-def test_rows_that_were_always_refused_are_told_as_refused(
+def test_updates_rejected_in_all_rounds_are_reported(
     fedcap_run: Any, method: str, form: str, why: str
 ) -> None:
     out, _ = fedcap_run("--method", method, "--attack", "malformed", "--set", f"attack.form={form}")
@@ -98,7 +98,7 @@ def test_rows_that_were_always_refused_are_told_as_refused(
     assert ("  detection  no honest clients removed" in out) == (method == "fedcap")
 
 
-def test_rows_that_led_to_removal_are_not_told_as_refused(fedcap_run: Any) -> None:
+def test_updates_that_led_to_removal_are_not_reported_as_rejected(fedcap_run: Any) -> None:
     out, _ = fedcap_run("--method", "fedcap", "--attack", "malformed", "--set", "attack.form=nan")
     assert "6 of 6 malicious clients removed" in out
     assert "refused" not in out
@@ -127,7 +127,7 @@ def test_a_word_that_toml_reads_as_a_number_is_the_word_where_one_is_asked_for(t
         fedcap.methods.make("fedavg", rule=float("nan"))
 
 
-# --- Names that the data bring
+# --- Clients' names from the data
 
 
 def test_clients_are_called_by_their_own_names(fedcap_run: Any, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_blind_cuckoo_knows_nothing_of_the_others():
     assert torch.equal(after(attack, view)[5:], after(attack, other)[5:])
 
 
-def test_a_gang_lies_beside_one_victim():
+def test_a_gang_has_one_victim():
     view = seen()
     rows = calibrated(view, after(attacks.make("cuckoo", gang=True, cosine=0.7), view))
     assert [cosine(rows[attacker], rows[0]) for attacker in (5, 6, 7)] == pytest.approx([0.7] * 3, abs=1e-4)
@@ -105,7 +105,7 @@ def test_a_request_for_a_first_model_is_honest(name: str):
 
 @pytest.mark.parametrize("shaped", [False, True])
 @pytest.mark.parametrize("share", [0.25, 0.73])
-def test_noise_takes_colluders_apart_as_computed(share: float, shaped: bool):
+def test_noise_lowers_the_cosine_of_colluders_as_computed(share: float, shaped: bool):
     view = seen(columns=40_000)
     plain = after(attacks.make("min-max"), view)[5:].numpy()
     noisy = attacks.make("noisy", attack="min-max", share=share, shaped=shaped)
@@ -140,7 +140,7 @@ def test_a_wrapper_keeps_what_the_inner_attack_remembers():
     assert torch.equal(second, after(alone, replace(view, round=2)))
 
 
-def test_a_copied_row_is_its_owner_s_and_the_victims_take_turns():
+def test_frame_copies_the_victims_row_and_may_rotate_victims():
     views = [replace(seen(), round=round) for round in (1, 2, 3)]
     stays = attacks.make("frame", how="copy")
     turns = attacks.make("frame", how="copy", rotate=True)
@@ -226,7 +226,7 @@ def test_mimic_waits_for_its_victim_and_learns_nothing_from_requests():
         ("cuckoo", {"blind": True, "length": "longest"}, "a blind cuckoo cannot try lengths on the server"),
     ],
 )
-def test_what_would_silently_be_another_attack_is_refused(name: str, options: dict[str, Any], why: str):
+def test_inner_attacks_that_change_more_than_rows_are_refused(name: str, options: dict[str, Any], why: str):
     with pytest.raises(InputError, match=why):
         attacks.make(name, **options)
 
@@ -258,7 +258,7 @@ def test_the_largest_size_that_passes_is_found():
     assert longest(view, lambda size: torch.full((3, 400), size), 0.5) == 64 * 0.5  # nothing is accused
 
 
-def test_stealth_sends_the_most_harmful_of_what_passes():
+def test_stealth_sends_damaging_rows_that_pass():
     view = seen()
     lengths = np.linalg.norm(calibrated(view, view.updates), axis=1)
     limited = accuse_longer_than(1.5 * lengths.max(), view)
@@ -268,7 +268,7 @@ def test_stealth_sends_the_most_harmful_of_what_passes():
     assert damage(limited, limited.preview(view.updates[5:]), preview) > 0
 
 
-def test_stealth_starts_from_its_own_row_and_is_no_longer_than_the_victims_however_it_was_led_astray():
+def test_stealth_starts_from_its_own_row_at_most_as_long_as_the_median_victims():
     view = seen()
     astray = torch.stack([(1 + 9 * (row > 5)) * view.received(row) for row in range(8)])
     hopeless = accuse_longer_than(0.1, replace(view, read_received=lambda row: astray[row]))
@@ -280,7 +280,7 @@ def test_stealth_starts_from_its_own_row_and_is_no_longer_than_the_victims_howev
     np.testing.assert_allclose(rows[5:], expected, atol=1e-4)
 
 
-def test_the_worst_of_a_family_is_the_one_that_does_the_most_harm():
+def test_worst_of_sends_the_most_damaging_of_its_family():
     view = seen()
     sent = after(attacks.make("worst-of", family=["lie", "ipm"], sizes=[1.0]), view)
     before = view.preview(view.updates[5:])
@@ -292,7 +292,7 @@ def test_the_worst_of_a_family_is_the_one_that_does_the_most_harm():
     torch.testing.assert_close(sent, after(attacks.make("ipm"), view))
 
 
-def test_without_a_server_the_plain_mean_stands_for_it():
+def test_without_a_server_a_preview_uses_the_plain_mean():
     updates = matrix(4, 6)
     view = View(updates, torch.tensor([False, True, False, False]))
     ahead = view.preview(torch.full((1, 6), 9.0))
@@ -348,7 +348,7 @@ def test_every_adaptive_attack_runs_against_every_method(attack: Any, method: st
     assert fedcap.Experiment(method=method, attack=attack, **TINY).run().rounds == 3
 
 
-def test_an_adaptive_attack_goes_on_after_a_kill_as_if_nothing_had_been(tmp_path: Any):
+def test_a_killed_run_of_an_adaptive_attack_resumes_with_the_same_result(tmp_path: Any):
     settings = {**TINY, "attack": {"name": "noisy", "attack": "steady"}, "checkpoint_every": 1}
     whole = fedcap.Experiment(**settings).run(out=tmp_path / "whole")
     with pytest.raises(Killed):
@@ -357,7 +357,7 @@ def test_an_adaptive_attack_goes_on_after_a_kill_as_if_nothing_had_been(tmp_path
     assert without_times(resumed) == without_times(whole)
 
 
-def test_an_attack_within_an_attack_is_written_down_with_all_its_options():
+def test_settings_have_all_options_of_an_inner_attack():
     experiment = fedcap.Experiment(attack={"name": "noisy", "attack": "lie"}, **TINY)
     inner = experiment.settings()["attack"]["attack"]
     assert inner["name"] == "lie"

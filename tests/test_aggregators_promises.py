@@ -1,4 +1,4 @@
-"""What rules promise about bad rows, how they treat rows that are no numbers, and what they refuse."""
+"""The tolerance that rules promise, rows that are not finite, and arguments that are errors."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_rules_promise_what_their_modules_say():
     assert aggregators.make("gas", rule="mean").tolerates(20, 6) == 0
 
 
-def test_rules_that_promise_nothing_can_be_broken_by_as_many_rows_as_they_are_told():
+def test_rules_without_a_promise_can_be_broken_by_m_rows():
     honest = honest_rows(18)
     along = sent_by(honest, the_honest_way(honest, 2))
     assert aggregators.make("clustered")(along, malicious=2).abs().max() > 1e20

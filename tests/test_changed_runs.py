@@ -1,4 +1,4 @@
-"""Runs whose files were changed: what does not belong together is told, and what can be made again is."""
+"""Runs whose files were changed: files of different runs are errors, and derived files are written again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from damage_tools import CONFIG_LINES, Damage, assert_told_or_right, check_result, damaged, two_runs
+from damage_tools import CONFIG_LINES, Damage, assert_error_or_same_result, check_result, damaged, two_runs
 from helpers import call
 from run_tools import SMALL, left_behind
 from safetensors import safe_open
@@ -143,7 +143,7 @@ def test_what_was_changed_is_not_believed(
         said = "is not of this run: course is another"
         assert call(capsys, "run", "--resume", runs[0])[2].count(said) == 1
         return
-    assert_told_or_right(home, runs, capsys, said, goes_on=False, readable=False)
+    assert_error_or_same_result(home, runs, capsys, said, goes_on=False, readable=False)
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_what_was_changed_is_not_believed(
     ],
     ids=["a figure", "a time", "its rounds", "who was malicious", "nesting", "a line more", "a long line"],
 )
-def test_a_finished_run_whose_result_does_not_follow_is_told(
+def test_a_finished_run_whose_result_does_not_follow_is_an_error(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Damage, said: str
 ) -> None:
     runs = damaged(home, tmp_path, True, damage)
-    assert_told_or_right(home, runs, capsys, said, goes_on=False, readable=False)
+    assert_error_or_same_result(home, runs, capsys, said, goes_on=False, readable=False)
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ def test_a_finished_run_whose_result_does_not_follow_is_told(
     ],
     ids=["zeros", "last", "first", "header", "name", "size", "round", "malicious", "weights", "data"],
 )
-def test_an_unfinished_run_with_a_changed_state_is_told(
+def test_an_unfinished_run_with_a_changed_state_is_an_error(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Damage, said: str
 ) -> None:
     runs = damaged(home, tmp_path, False, damage)
-    assert_told_or_right(home, runs, capsys, said, goes_on=False, readable=True)
+    assert_error_or_same_result(home, runs, capsys, said, goes_on=False, readable=True)
 
 
 def lock_directory(run: Path) -> None:
@@ -197,9 +197,11 @@ def lock_directory(run: Path) -> None:
     (run / ".lock").mkdir()
 
 
-def test_a_lock_that_is_none_is_told(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_in_place_of_the_lock_is_an_error(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = damaged(home, tmp_path, False, lock_directory)
-    assert_told_or_right(home, runs, capsys, "/.lock: Is a directory", goes_on=False, readable=True)
+    assert_error_or_same_result(home, runs, capsys, "/.lock: Is a directory", goes_on=False, readable=True)
 
 
 def linked_lock(run: Path) -> None:
@@ -247,7 +249,7 @@ def test_what_can_be_made_again_is(
         assert not thesis.exists() or thesis.read_text() == "years of work"
 
 
-def test_any_flipped_byte_of_a_checkpoint_is_told(home: Path, tmp_path: Path) -> None:
+def test_any_flipped_byte_of_a_checkpoint_is_found(home: Path, tmp_path: Path) -> None:
     content = (home / "whole" / CHECKPOINT).read_bytes()
     path = tmp_path / CHECKPOINT
     expected = checkpoint.unpack(home / "whole" / CHECKPOINT)[1]

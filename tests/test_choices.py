@@ -1,4 +1,4 @@
-"""A thing and its options in a word, and back."""
+"""A component and its options written as one word, and read back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_words_are_understood_wherever_a_thing_is_named() -> None:
     )
 
 
-def test_a_mistake_in_a_word_is_told_as_in_a_table() -> None:
+def test_a_mistake_in_a_word_gives_the_same_error_as_in_a_table() -> None:
     with pytest.raises(InputError, match=r"unknown aggregator 'medain': did you mean 'median'"):
         Experiment(method="fedavg(bucketing(medain))")
     with pytest.raises(InputError, match="has no option 'sise'"):

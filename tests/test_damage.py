@@ -1,4 +1,4 @@
-"""Damaged run directories: each is told in one line that says what to do, or the run ends with the same bits.
+"""Damaged run directories: an error in one line says what to do, or the run ends with the same bits.
 
 Every damage is done to a finished and to an unfinished run. Then the run is resumed, run again with the same
 settings, and read. Whatever the answer, it is never a raw exception, and never another result.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damage_tools import assert_told_or_right, damaged, two_runs
+from damage_tools import assert_error_or_same_result, damaged, two_runs
 from safetensors.torch import load_file, save_file
 
 from fedcap.runs import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS
@@ -96,7 +96,7 @@ PREFIX = {(ROUNDS, kind) for kind in ("missing", "empty", "half", "zeros", "a li
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "unfinished"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_is_told_or_made_again(
+def test_a_damaged_file_is_reported_or_written_again(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str, finished: bool
 ) -> None:
     if name == RESULT and not finished and kind in ("missing", "half", "zeros", "wrong types", "unreadable"):
@@ -113,4 +113,4 @@ def test_a_damaged_file_is_told_or_made_again(
     readable = goes_on or name == CHECKPOINT or (not finished and (name, kind) in PREFIX)
     lost = name == CONFIG and kind in ("missing", "a link to nowhere")
     named = name if not lost else str(tmp_path)
-    assert_told_or_right(home, runs, capsys, named, goes_on, readable)
+    assert_error_or_same_result(home, runs, capsys, named, goes_on, readable)

@@ -132,7 +132,7 @@ def test_momentum_starts_from_rest_in_each_fit() -> None:
     assert_near(learner.weights, oracle(middle, batches, 0.1, {"momentum": 0.9}))
 
 
-def test_both_learners_of_a_pair_have_a_momentum_of_their_own() -> None:
+def test_each_learner_of_a_pair_has_its_own_momentum() -> None:
     """FedCAP and Ditto: the personal model pulled towards the one received, and that one beside it."""
     received, own = perceptron(), perceptron()
     options, batches = {"momentum": 0.9, "clip": 0.5}, batches_in_order(20, 5, 2, True)
@@ -202,7 +202,7 @@ def test_options_that_are_off_take_no_memory_and_leave_the_bits() -> None:
     ("name", "value"),
     [("momentum", 1), ("momentum", -0.1), ("weight_decay", -1), ("clip", 0), ("decay", 0), ("decay", 1.1)],
 )
-def test_options_that_make_no_sense_are_told_by_name(name: str, value: float) -> None:
+def test_invalid_training_options_are_errors_that_name_the_option(name: str, value: float) -> None:
     with pytest.raises(InputError, match=rf"training\.{name} should be .* \(got {value}\)"):
         fedcap.Experiment(training={name: value})
 

@@ -1,4 +1,4 @@
-"""Detection: scores and reasons, the defence, its policy over rounds, and its memory, for every method."""
+"""Scores and accusations, the defence, its policy over rounds, and its memory, for every method."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Sum(Detector):
         return [Score("sum", total, self.limit, said)], {"total": total}
 
 
-# --- What is looked at
+# --- The view of a round
 
 
-def test_norms_and_likeness_are_those_of_the_calibrated_rows():
+def test_norms_and_cosines_are_those_of_the_calibrated_rows():
     rng = np.random.default_rng(0)
     models, reference = rng.normal(size=(4, 50)), rng.normal(size=50)
     seen = Rows(torch.from_numpy(models), torch.from_numpy(reference))
@@ -59,22 +59,22 @@ def test_norms_and_likeness_are_those_of_the_calibrated_rows():
     np.testing.assert_allclose(view.cosines.numpy(), unit @ unit.T, atol=1e-12)
 
 
-def test_rows_are_finite_by_their_numbers_or_if_models_were_recovered_by_their_length():
+def test_finite_rows_are_judged_by_the_norm_if_models_were_recovered():
     rows = torch.tensor([[1.0, 2.0], [1e30, 1e30], [math.nan, 0.0], [math.inf, 0.0]])
     assert view_of(rows).finite.tolist() == [True, True, False, False]
     recovered = replace(view_of(rows), recovered=rows)
     assert recovered.finite.tolist() == [True, False, False, False]
 
 
-# --- Scores and reasons
+# --- Scores and accusations
 
 
-def test_a_score_accuses_whoever_is_over_the_limit():
+def test_a_score_accuses_values_over_the_limit():
     score = Score("norm", torch.tensor([0.0, 9.999, 10.0, 10.001, math.inf, math.nan]), 10.0)
     assert score.accused.tolist() == [False, False, False, True, True, False]
 
 
-def test_a_reason_names_the_score_its_value_its_limit_and_says_it():
+def test_an_accusation_has_the_score_value_limit_and_sentence():
     reason = Score("norm", torch.tensor([1.0, 12.3456]), 10.0).accusation(1)
     assert (reason.score, reason.limit, reason.sentence) == ("norm", 10.0, "norm 12.35 over 10")
     assert reason.value == pytest.approx(12.3456)
@@ -82,7 +82,7 @@ def test_a_reason_names_the_score_its_value_its_limit_and_says_it():
         Score("norm", torch.tensor([1.0]), 10.0, "{length} is too long")
 
 
-def test_the_papers_detector_is_the_length_against_a_fixed_limit():
+def test_the_papers_detector_compares_the_norm_with_a_fixed_limit():
     detector = detection.make("norm", limit=5)
     (score,), memory = detector.score(of_lengths(4, 5, 6), detector.start())
     assert score.values.tolist() == [4, 5, 6]
@@ -96,7 +96,7 @@ def test_the_papers_detector_is_the_length_against_a_fixed_limit():
 # --- Memory by client
 
 
-def test_a_number_is_remembered_for_each_client_whoever_comes():
+def test_values_are_stored_by_client():
     memory = set_values({}, torch.tensor([3, 7]), torch.tensor([1.0, 2.0]))
     assert get_values(memory, torch.tensor([2, 3, 7, 9]), default=-1).tolist() == [-1, 1, 2, -1]
     memory = set_values(memory, torch.tensor([5, 7]), torch.tensor([5.0, 8.0]))
@@ -112,7 +112,7 @@ def test_a_number_is_remembered_for_each_client_whoever_comes():
 # --- The defence
 
 
-def test_the_judge_removes_at_once_unless_told_to_wait():
+def test_by_default_a_client_is_removed_at_the_first_accusation():
     defence = make_defence(["norm"], "strikes")
     verdict, _ = defence(of_lengths(1, 20, 3), defence.start())
     assert list(verdict.removed) == [11]
@@ -120,7 +120,7 @@ def test_the_judge_removes_at_once_unless_told_to_wait():
     assert [score.name for score in verdict.scores] == ["norm"]
 
 
-def test_strikes_are_counted_over_rounds_and_the_suspected_wait():
+def test_strikes_are_counted_over_rounds():
     defence = make_defence(["norm"], {"name": "strikes", "strikes": 2})
     memory = defence.start()
     verdict, memory = defence(of_lengths(1, 20, 3), memory)
@@ -148,12 +148,12 @@ def test_several_detectors_each_have_their_scores_and_their_memory():
     ("detectors", "said"),
     [(["nrom"], "did you mean 'norm'"), (["norm", {"name": "norm"}], "named twice"), ([3], "must be a name")],
 )
-def test_detectors_that_are_not_there_are_told_at_once(detectors: list[object], said: str):
+def test_unknown_detectors_are_errors_at_once(detectors: list[object], said: str):
     with pytest.raises(InputError, match=said):
         make_defence(detectors, "strikes")
 
 
-def test_without_detectors_there_is_no_judge():
+def test_without_detectors_there_is_no_defence():
     assert make_defence([], "strikes") is None
     assert methods.make("fedavg").defence is None
     assert not methods.make("fedcap", detect=False).detects
@@ -171,7 +171,7 @@ class OverTheMedian(Detector):
         return [Score(self.name, values[: len(values) - self.cut], 2.0)], memory
 
 
-def test_one_row_of_nan_does_not_turn_the_defence_round():
+def test_a_row_of_nan_does_not_change_the_other_scores():
     defence = Defence({"over": OverTheMedian()}, Strikes())
     rows = torch.tensor([[1.0, 0.0], [math.nan, 0.0], [1.1, 0.0], [9.0, 0.0]])
     verdict, _ = defence(view_of(rows), defence.start())
@@ -183,14 +183,14 @@ def test_one_row_of_nan_does_not_turn_the_defence_round():
     assert verdict.scores[0].values[[0, 2, 3]].tolist() == pytest.approx([1 / 1.1, 1, 9 / 1.1])
 
 
-def test_a_score_that_is_no_number_accuses_nobody_and_is_noted():
+def test_a_score_that_is_not_a_number_accuses_no_client_and_is_noted():
     defence = Defence({"over": OverTheMedian()}, Strikes())
     verdict, _ = defence(of_lengths(0, 0, 0), defence.start())
     assert verdict.removed == {}
     assert list(verdict.notes) == ["score 'over' is not a number for 3 of 3 clients: it does not judge them"]
 
 
-def test_an_empty_round_reaches_no_detector_and_keeps_its_memory():
+def test_an_empty_round_reaches_no_detector_and_keeps_the_memory():
     defence = Defence({"sum": Sum()}, Strikes())
     _, memory = defence(of_lengths(1, 2), defence.start())
     verdict, after = defence(view_of(torch.empty(0, 2)), memory)
@@ -215,7 +215,7 @@ def test_what_a_detector_returns_is_checked(detectors: dict[str, Detector], said
 
 
 @pytest.mark.parametrize("name", [name for name in methods.names() if name != "local"])
-def test_a_detector_removes_from_any_method_and_the_others_go_on(name: str):
+def test_a_detector_removes_clients_under_any_method(name: str):
     data = {"name": "digits", "samples": 50} if name == "fltrust" else "digits"
     result = fedcap.Experiment(
         dataset=data,

@@ -1,4 +1,4 @@
-"""The embedded digits, and how they are dealt out."""
+"""The embedded digits, and their partition."""
 
 from __future__ import annotations
 

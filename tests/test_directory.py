@@ -1,4 +1,4 @@
-"""A run's directory: whatever moment it is killed at, nothing is lost and the bits are the same."""
+"""A run's directory: a kill at any moment loses nothing and changes no bit."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_two_clients_share_the_rest_with_each_other_alone():
     np.testing.assert_allclose(weights.numpy(), [[0.3, 0.7], [0.7, 0.3]], rtol=1e-12)
 
 
-def test_a_request_of_zeros_likes_everybody_the_same():
+def test_a_request_of_zeros_has_equal_weights():
     pool = matrix(4, 6)
     assert_weights(torch.zeros(1, 6, dtype=torch.float64), pool, [-1], 10.0, 0.3)
     pool[1] = 0

@@ -1,4 +1,4 @@
-"""The gradient by hand is autograd's, for every network that is a chain; all others go to autograd."""
+"""The fast gradient equals autograd's for every chain of layers; other networks use autograd."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def on(*layers: nn.Module, features: int) -> Callable[[], nn.Module]:
         on(nn.GELU(), features=12),
     ],
 )
-def test_what_is_not_a_chain_goes_to_autograd(build: Callable[[], nn.Module]):
+def test_other_networks_use_autograd(build: Callable[[], nn.Module]):
     x, y = batch((2, 2, 3))
     network = Network(build())
     assert not is_chain(network, x)
@@ -198,11 +198,11 @@ def test_what_is_not_a_chain_goes_to_autograd(build: Callable[[], nn.Module]):
     torch.testing.assert_close(found.norm(), torch.cat([g.flatten() for g in expected]).norm())
 
 
-def test_a_batch_too_large_for_its_patches_goes_to_autograd(monkeypatch: pytest.MonkeyPatch):
+def test_a_batch_too_large_for_its_patches_uses_autograd(monkeypatch: pytest.MonkeyPatch):
     x, _ = batch((1, 8, 8))
     module = models.builder("cnn-digits", (1, 8, 8), 5)()
     assert is_chain(Network(module), x)
-    monkeypatch.setattr(layers, "ROOM", 1000)
+    monkeypatch.setattr(layers, "LARGEST_PATCHES", 1000)
     assert not is_chain(Network(module), x)
 
 
@@ -213,7 +213,7 @@ def test_a_bad_label_is_an_error():
         Network(models.builder("mlp", (1, 8, 8), 5)()).cross_entropy_gradient(x, y)
 
 
-def test_what_is_no_number_stays_none():
+def test_the_gradient_of_weights_that_are_nan_is_nan():
     """A diverged model must be seen to have diverged."""
     x, y = batch((1, 28, 28))
     network = Network(models.builder("cnn-emnist", (1, 28, 28), 5)())
@@ -221,7 +221,7 @@ def test_what_is_no_number_stays_none():
     assert network.cross_entropy_gradient(x, y).isnan().any()
 
 
-def test_settings_of_the_process_are_as_they_were():
+def test_a_gradient_leaves_the_settings_of_the_process_unchanged():
     x, y = batch((1, 8, 8))
     before = torch.backends.mkldnn.enabled
     Network(models.builder("cnn-digits", (1, 8, 8), 5)()).cross_entropy_gradient(x, y)

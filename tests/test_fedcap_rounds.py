@@ -14,6 +14,7 @@ from torch import nn
 from fedcap.detection import Batch
 from fedcap.errors import InputError
 from fedcap.methods import make
+from fedcap.methods.base import Sent
 from fedcap.training import Layout
 
 
@@ -178,7 +179,7 @@ class Match:
         return Played(received, sent.mixing, found)
 
 
-def test_in_the_first_round_everybody_receives_the_common_start():
+def test_in_the_first_round_all_clients_receive_the_common_weights():
     match = Match()
     start = match.state.model.clone()
     played = match.round([0, 1, 2])
@@ -203,13 +204,13 @@ def test_newcomers_are_asked_for_a_request_trained_from_last_rounds_global_model
     match.round([1, 4, 9])
 
 
-def test_nobody_is_asked_while_the_pools_are_empty():
+def test_no_client_is_pending_while_the_pool_is_empty():
     method = make("fedcap")
     state = method.init(torch.zeros(SIZE), LAYOUT)
     assert not len(method.send(state, torch.arange(4)).pending)
 
 
-def test_whoever_is_too_long_is_removed_and_leaves_the_pools():
+def test_a_client_over_the_limit_is_removed_and_leaves_the_pool():
     match = Match({"t_norm": 5.0})
     match.round([0, 1, 2, 3])
     sent = match.draw([0, 1, 2, 3])
@@ -246,7 +247,7 @@ def test_a_calibrated_norm_of_exactly_the_threshold_stays():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_row_that_is_not_finite_is_removed_and_spoils_nothing(bad: float):
+def test_a_client_with_a_row_that_is_not_finite_is_removed(bad: float):
     match = Match()
     match.round([0, 1, 2])
     sent = match.draw([0, 1, 2])
@@ -268,7 +269,7 @@ def test_a_row_that_is_not_finite_is_removed_under_any_threshold():
     assert found.verdict.removed[1].sentence == "not finite"
 
 
-def test_the_last_one_left_receives_its_own_model_back():
+def test_the_only_client_of_the_pool_receives_its_own_model():
     match = Match()
     sent = {k: row * (1 if k == 1 else 1000) for k, row in match.draw([0, 1, 2]).items()}
     match.round([0, 1, 2], sent)
@@ -277,7 +278,7 @@ def test_the_last_one_left_receives_its_own_model_back():
     assert played.mixing.tolist() == [[1.0], [1.0]]
 
 
-def test_when_nobody_comes_through_the_last_pools_stand_without_the_removed():
+def test_if_no_upload_counts_the_last_pool_stays_without_removed_clients():
     match = Match()
     match.round([0, 1, 2, 3])
     kept = match.state.models[3].clone()
@@ -287,7 +288,7 @@ def test_when_nobody_comes_through_the_last_pools_stand_without_the_removed():
     match.round([3])
 
 
-def test_when_everybody_is_removed_the_global_model_stands():
+def test_if_all_clients_are_removed_the_global_model_stays():
     match = Match()
     match.round([0, 1])
     expected = match.method.inspect(match.state).global_model
@@ -297,7 +298,7 @@ def test_when_everybody_is_removed_the_global_model_stands():
     assert torch.equal(played.received, expected.repeat(2, 1))
 
 
-def test_a_round_without_uploads_changes_no_pool():
+def test_a_round_without_uploads_does_not_change_the_pool():
     match = Match()
     match.round([0, 1])
     before = match.state.models.clone()
@@ -305,14 +306,14 @@ def test_a_round_without_uploads_changes_no_pool():
     assert torch.equal(match.state.models, before)
 
 
-def test_participants_who_sent_nothing_leave_the_pools():
+def test_participants_that_sent_nothing_leave_the_pool():
     match = Match()
     match.round([0, 1, 2])
     match.round([0, 1, 2], match.draw([0, 2]))
     assert match.state.ids.tolist() == [0, 2]
 
 
-def test_without_customisation_everybody_receives_the_global_model():
+def test_without_customisation_all_clients_receive_the_global_model():
     match = Match({"customise": False})
     match.round([0, 1, 2])
     played = match.round([0, 1, 2, 5])
@@ -332,7 +333,7 @@ def test_without_calibration_updates_are_compared_as_sent():
     match.round([0, 1, 2])
 
 
-def test_without_detection_the_long_stay_and_only_what_is_no_number_is_refused():
+def test_without_detection_only_rows_that_are_not_finite_do_not_count():
     match = Match({"detect": False})
     sent = match.draw([0, 1, 2])
     sent[1] *= 1000
@@ -379,10 +380,29 @@ def test_options_outside_their_range_are_refused(options: dict[str, object]):
         make("fedcap", **options)
 
 
-def test_what_the_server_holds_is_never_handed_over():
+def test_a_view_does_not_change_the_global_model():
     method = make("fedcap")
     state = method.init(torch.zeros(SIZE), LAYOUT)
     ids = torch.tensor([0])
     sent = method.send(state, ids)  # one client, and the global model for it
     method.view(state, sent, Batch(ids, torch.ones(1, SIZE), torch.ones(1)))
     assert torch.equal(state.model, torch.zeros(SIZE))
+
+
+def test_models_made_for_one_client_each_are_taken_without_a_copy():
+    models, ids = torch.randn(3, SIZE), torch.arange(3)
+    sent = Sent(ids, models, ids[:, None], is_fresh=True)
+    assert sent.take_models(ids).data_ptr() == models.data_ptr()
+    assert not len(sent.models)
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_models_of_some_participants_and_shared_models_are_copied(is_fresh: bool):
+    models, ids = torch.randn(3, SIZE), torch.arange(3)
+    sent = Sent(ids, models, ids[:, None], is_fresh=is_fresh)
+    taken = sent.take_models(torch.tensor([0, 2]))
+    assert torch.equal(taken, models[[0, 2]])
+    before = models.clone()
+    taken.zero_()
+    Sent.to_all(ids, models[0]).take_models(ids).zero_()
+    assert torch.equal(sent.models, before)

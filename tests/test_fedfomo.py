@@ -68,7 +68,7 @@ def fomo_batch(ids: list[int], updates: Tensor, feedback: Tensor) -> Batch:
     return Batch(torch.tensor(ids), updates, torch.ones(len(ids)), feedback=feedback)
 
 
-def test_the_fomo_server_keeps_models_and_sends_what_was_preferred():
+def test_the_fomo_server_stores_models_and_sends_the_preferred_ones():
     method = methods.make("fedfomo", models=2, explore=0.0)
     layout = Layout.of(nn.Linear(1, 1))
     state = method.init(torch.tensor([10.0, 10.0]), layout)
@@ -132,7 +132,7 @@ def test_fedfomos_bytes_are_several_models_down_and_one_up():
 @pytest.mark.parametrize(
     "feedback", [None, torch.zeros(2), torch.zeros(3, dtype=torch.long), [1.0, 2.0, 3.0]]
 )
-def test_an_upload_without_the_numbers_asked_for_is_refused(feedback: object):
+def test_an_upload_without_valid_feedback_is_rejected(feedback: object):
     good = Upload("a", 1, torch.ones(4), 5, torch.zeros(3))
     valid = validate(
         [good, Upload("b", 1, torch.ones(4), 5, feedback)], 1, {"a": 0, "b": 1}, size=4, feedback=3
@@ -142,7 +142,7 @@ def test_an_upload_without_the_numbers_asked_for_is_refused(feedback: object):
     assert "3 finite numbers" in valid.rejected["b"]
 
 
-def test_whoever_is_removed_is_sent_to_nobody_any_more():
+def test_the_model_of_a_removed_client_is_not_sent_again():
     method = methods.make("fedfomo", models=2, detectors="norm")
     state = method.init(torch.zeros(2), Layout.of(nn.Linear(1, 1)))
     first = end_round(method, state, fomo_batch([0, 1, 2], torch.ones(3, 2), torch.zeros(3, 1))).state

@@ -1,4 +1,4 @@
-"""A source's fingerprint: it tells one content from another, without decoding, wherever the files are."""
+"""A source's fingerprint depends on its content, and on nothing else."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_fixed_order_needs_no_generator():
     assert torch.equal(learner.weights, trained(module, samples, sgd, seed=4))
 
 
-def test_every_epoch_shuffles_anew_and_no_sample_comes_twice_in_it():
+def test_every_epoch_is_a_new_permutation_of_the_samples():
     batches = list(SGD(epochs=3, batch_size=5).batches(20, seeded()))
     assert [len(batch) for batch in batches] == [5] * 12
     epochs = [torch.cat(batches[start : start + 4]).tolist() for start in (0, 4, 8)]

@@ -1,4 +1,4 @@
-"""FLTrust: its step by hand, and the root set that nobody else has."""
+"""FLTrust: its step by hand, and its root set."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_trust_is_the_positive_cosine_and_lengths_are_the_roots():
         np.testing.assert_allclose(found, total / scores, rtol=1e-9)
 
 
-def test_whom_the_root_does_not_trust_does_not_move_the_model():
+def test_untrusted_updates_do_not_move_the_model():
     root = torch.tensor([1.0, 0.0])
     assert trusted_step(torch.tensor([[-1.0, 0.0], [0.0, 0.0], [-1e30, 5.0]]), root).tolist() == [0, 0]
     assert_near(trusted_step(torch.tensor([[1e30, 0.0], [-5.0, 0.0]]), root), root)
@@ -47,7 +47,7 @@ def test_whom_the_root_does_not_trust_does_not_move_the_model():
         end_round(method, state, uploads)
 
 
-def test_the_root_set_is_nobodys_data_and_changes_nobodys():
+def test_the_root_set_is_disjoint_from_all_clients_data():
     dataset, seed = make_data("digits").load(), 3
     shares = (make_partition("iid"), 20, 80, 0.55, seed)
     with_root, without = (federate(dataset, *shares, root=root) for root in (100, 0))
@@ -64,7 +64,7 @@ def test_the_root_set_is_nobodys_data_and_changes_nobodys():
         federate(dataset, *shares, root=3000)
 
 
-def test_a_root_set_takes_what_there_is_of_rare_classes():
+def test_a_root_set_takes_all_samples_of_rare_classes():
     labels = torch.tensor([0] * 50 + [1] * 50 + [2] * 8)
     held = torch.arange(30), torch.tensor([60, 61, 100, 101, 102])
     found = root_set(labels, [held], 25, seed=0)

@@ -25,8 +25,8 @@ QUICK: dict[str, Any] = {"rounds": 1, "training": {"epochs": 1}, "workers": 1}
 
 def start(**settings: Any) -> torch.Tensor:
     """Return the weights that all clients start from."""
-    with make_pool(1) as crew:
-        return Simulation(fedcap.Experiment(**QUICK | settings), crew).server.inspect().global_model
+    with make_pool(1) as pool:
+        return Simulation(fedcap.Experiment(**QUICK | settings), pool).server.inspect().global_model
 
 
 @pytest.mark.parametrize(("given", "name"), [(linear, "linear"), (Net, "Net")])
@@ -69,7 +69,7 @@ def test_a_module_goes_to_workers_and_gives_the_same_bits() -> None:
     assert without_times(runs[0]) == without_times(runs[1])
 
 
-def test_a_model_without_a_name_is_told_from_another_by_its_label() -> None:
+def test_models_without_a_name_are_distinguished_by_their_label() -> None:
     first, second, wide = Net(), Net(), Net(20)
     names = [fedcap.Experiment(model=m).model_name for m in (first, second, wide)]
     assert all(name.startswith("<Net from Python, ") for name in names)

@@ -1,4 +1,4 @@
-"""FedCAP hardened: guarded mixing and the robust reference, by hand."""
+"""FedCAP's preset `hardened`: bounded mixing and the robust reference, by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def federation(seed: int, count: int = 9, width: int = 30) -> tuple[np.ndarray, 
 
 
 @pytest.mark.parametrize(("seed", "width", "error"), [(0, 30, 1e-6), (1, 30, 1e-6), (2, 40_000, 0.05)])
-def test_what_is_gained_is_the_cosine_of_the_way_to_a_model_with_the_own_update(seed, width, error):
+def test_gains_are_cosines_between_the_own_update_and_the_way_to_a_model(seed, width, error):
     received, updates, view = federation(seed, width=width)  # wide rows are folded
     expected = np.zeros((9, 9))
     for k in range(9):
@@ -51,7 +51,7 @@ def test_what_is_gained_is_the_cosine_of_the_way_to_a_model_with_the_own_update(
     np.testing.assert_allclose(hardened.gains(view).numpy(), expected, atol=error)
 
 
-def test_what_is_gained_tells_by_how_much_the_loss_falls():
+def test_gains_predict_the_fall_of_the_loss():
     """The receivers' losses are squared distances to what they want, and they went straight downhill."""
     rng = np.random.default_rng(7)
     received, wanted = rng.normal(size=(2, 6, 40))
@@ -66,14 +66,14 @@ def test_what_is_gained_tells_by_how_much_the_loss_falls():
         assert np.corrcoef(row, falls)[0, 1] > 0.999
 
 
-def test_gains_of_clients_who_sent_nothing_are_numbers():
+def test_gains_of_clients_with_zero_updates_are_finite():
     _, _, view = federation(1)
     view = replace(view, batch=replace(view.batch, updates=torch.zeros_like(view.updates)))
     assert hardened.gains(view).isfinite().all()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_shortfall_is_how_far_a_gain_is_below_the_median_of_the_others(seed):
+def test_the_penalty_is_in_proportion_to_the_distance_below_the_median_gain(seed):
     gains = np.random.default_rng(seed).normal(size=(9, 9)) / 3
     own = [0, 1, 2, -1, 8]
     expected = np.zeros((5, 9))
@@ -85,11 +85,11 @@ def test_the_shortfall_is_how_far_a_gain_is_below_the_median_of_the_others(seed)
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-9)
 
 
-def test_whoever_is_alone_falls_short_of_nothing():
+def test_the_only_client_of_a_pool_has_no_penalty():
     assert not hardened.penalty(torch.ones(1, 1), torch.tensor([0])).any()
 
 
-def test_a_newcomer_gains_by_those_whom_its_request_resembles():
+def test_the_gains_of_a_newcomer_are_the_cosines_of_its_request():
     similarities = torch.tensor([[0.5, 0.5, 0.5, -0.2]])
     weights = hardened.mixing_weights(
         similarities,
@@ -103,7 +103,7 @@ def test_a_newcomer_gains_by_those_whom_its_request_resembles():
     assert float(weights[0, 3]) < 1e-9
 
 
-def test_where_nobody_stands_out_guarded_mixing_is_equation_5():
+def test_without_unusual_clients_hardened_mixing_is_equation_5():
     similarities = torch.full((6, 6), 0.3) + 0.01 * torch.randn(6, 6)
     gains = torch.full((6, 6), 0.5, dtype=torch.float64)
     own, votes = torch.arange(6), torch.ones(6, dtype=torch.float64)
@@ -115,7 +115,7 @@ def test_where_nobody_stands_out_guarded_mixing_is_equation_5():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_guarded_weights_are_a_softmax_bounded_by_likeness(seed):
+def test_hardened_weights_are_a_softmax_bounded_by_similarity(seed):
     rng = np.random.default_rng(seed)
     similarities, gains = rng.uniform(-1, 1, size=(9, 9)), rng.uniform(-0.3, 0.3, size=(9, 9))
     expected = np.zeros((9, 9))
@@ -134,7 +134,7 @@ def test_guarded_weights_are_a_softmax_bounded_by_likeness(seed):
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9)
 
 
-def test_a_client_who_gains_by_no_friend_keeps_its_own_model_rather_than_strangers():
+def test_a_client_without_gains_keeps_its_own_model():
     similarities = torch.full((8, 8), -0.2)
     similarities[0, :2] = 1.0  # client 1 is its only friend
     gains = torch.zeros(8, 8)
@@ -145,7 +145,7 @@ def test_a_client_who_gains_by_no_friend_keeps_its_own_model_rather_than_strange
     assert float(weights[0, 0]) > 0.99
 
 
-def test_no_contributor_passes_its_cap_and_rows_sum_to_one():
+def test_no_contributor_has_more_than_the_largest_share_and_rows_sum_to_one():
     similarities = torch.tensor([[1.0, 0.99, 0.0, 0.0, 0.0]] * 5)
     votes = torch.ones(5, dtype=torch.float64)
     own = torch.tensor([0, 1, 2, 3, -1])
@@ -156,7 +156,7 @@ def test_no_contributor_passes_its_cap_and_rows_sum_to_one():
     assert float(weights[0, 0]) == pytest.approx(1 - hardened.LARGEST)  # the rest stays with the client
 
 
-def test_copies_count_once_and_those_on_probation_not_at_all():
+def test_copies_share_one_vote_and_suspected_clients_have_none():
     alike = torch.full((1, 5), 0.5)
     votes = torch.tensor([1.0, 1.0, 0.5, 0.5, 0.0], dtype=torch.float64)
     own = torch.tensor([0])
@@ -164,14 +164,14 @@ def test_copies_count_once_and_those_on_probation_not_at_all():
     np.testing.assert_allclose(weights[0].numpy(), [0.8, 0.1, 0.05, 0.05, 0.0], atol=1e-6)
 
 
-def test_probation_holds_even_if_nobody_else_is_left():
+def test_suspected_clients_have_no_weight_even_if_no_other_contributor_is_left():
     votes = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     alike, gains = torch.full((2, 3), 0.5), torch.full((3, 3), 0.5)
     weights = hardened.mixing_weights(alike, torch.tensor([0, -1]), gains, votes, 5.0, 0.5)
     np.testing.assert_allclose(weights.numpy(), [[1.0, 0, 0], [hardened.LARGEST, 0, 0]], atol=1e-6)
 
 
-def test_a_long_row_counts_no_further_out_than_its_reach():
+def test_a_long_row_counts_up_to_the_median_norm():
     reference = torch.zeros(2)
     models = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 100.0]])
     norms = models.norm(dim=1).double()
@@ -180,7 +180,7 @@ def test_a_long_row_counts_no_further_out_than_its_reach():
     np.testing.assert_allclose(mixed.numpy(), [[0.5, 0.25 + 0.25]], rtol=1e-6)
 
 
-def test_those_who_are_far_out_count_for_each_other_as_they_are():
+def test_clients_with_large_norms_count_fully_for_each_other():
     norms = torch.tensor([1.0, 1.0, 1.0, 8.0, 8.0], dtype=torch.float64)
     scales = hardened.scales(norms, torch.tensor([0, 3, -1]))
     np.testing.assert_allclose(scales[0].numpy(), [1, 1, 1, 1 / 8, 1 / 8])
@@ -212,7 +212,7 @@ def test_the_reference_moves_by_a_median_length_at_most():
 
 
 @pytest.mark.parametrize("votes", [[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
-def test_the_reference_stays_a_number_where_nothing_moved_or_nobody_counts(votes):
+def test_the_reference_stays_finite_without_votes_or_movement(votes):
     last, still = torch.tensor([1.0, 1.0]), torch.zeros(4, dtype=torch.float64)
     still[3] = 2.0
     models = last + still[:, None].float()
@@ -221,7 +221,7 @@ def test_the_reference_stays_a_number_where_nothing_moved_or_nobody_counts(votes
 
 
 @pytest.mark.parametrize("zeros", [1, 2])
-def test_half_of_the_clients_sending_zeros_ends_nothing(zeros):
+def test_zero_updates_of_half_of_the_clients_do_no_harm(zeros):
     method = make("fedcap", preset="hardened")
     layout = Layout.of(nn.Linear(3, 2))
     state = method.init(torch.zeros(layout.size), layout)
@@ -235,7 +235,7 @@ def test_half_of_the_clients_sending_zeros_ends_nothing(zeros):
     assert method.inspect(state).global_model.isfinite().all()
 
 
-def test_wide_models_are_drawn_in_to_the_reference_everywhere():
+def test_models_wider_than_a_block_are_limited_in_all_columns():
     models, reference = torch.randn(4, 5000), torch.randn(5000)
     weights, norms = torch.full((2, 4), 0.2), torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64)
     mixed = hardened.mix_models(weights, torch.tensor([0, -1]), models, norms, reference)
@@ -279,7 +279,7 @@ def test_auto_alpha_is_a_hundred_variances_within_bounds():
     assert equations.choose_alpha(torch.ones(1, 1)) == 1
 
 
-def test_auto_alpha_parts_groups_and_leaves_strangers_together():
+def test_auto_alpha_separates_groups_and_mixes_unrelated_clients():
     method = make("fedcap", alpha="auto", phi=0.0)
     layout = Layout.of(nn.Linear(20, 10))
     generator = torch.Generator().manual_seed(0)
@@ -306,7 +306,7 @@ def poisoned() -> dict[str, fedcap.Result]:
     }
 
 
-def test_a_killed_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_killed_run_continues_with_the_same_bits(tmp_path: Path) -> None:
     settings = {
         "method": {"name": "fedcap", "preset": "hardened"},
         "attack": "lie",
@@ -331,7 +331,7 @@ def honest_removed(result: fedcap.Result) -> int:
 
 
 @pytest.mark.slow
-def test_the_attack_that_bends_the_papers_mixing_hardly_bends_the_guarded_one(poisoned):
+def test_the_longest_cuckoo_harms_the_hardened_preset_less_than_the_paper(poisoned):
     assert honest_removed(poisoned["hardened"]) == 0
     assert poisoned["hardened"].tacc > poisoned["paper"].tacc + 2
 

@@ -53,7 +53,7 @@ def test_evidence_is_an_exponential_number_beyond_the_usual():
     np.testing.assert_allclose(evidence(z, 4.0).numpy(), [0.0, 2.0, -0.4, -1.0], atol=1e-12)
 
 
-def test_honest_deviations_as_supposed_make_a_fair_game_at_best():
+def test_the_expected_evidence_against_honest_clients_is_below_one():
     rng = np.random.default_rng(0)
     beyond = rng.random(400_000) < 0.1
     z = np.where(beyond, 4 + rng.exponential(size=400_000), 4 - 1 / 0.8)
@@ -91,7 +91,7 @@ def test_usual_deviations_never_add_up():
     assert not set.union(*rounds_of([3.9, 2, 0, -5, 3.9], 200))
 
 
-def test_good_rounds_are_no_credit():
+def test_good_rounds_give_no_credit():
     policy, view = Evidence(), view_of(crowd(5))
     memory = policy.start()
     for _ in range(50):
@@ -100,12 +100,12 @@ def test_good_rounds_are_no_credit():
     assert set(gone) == {3}
 
 
-def test_never_a_majority():
+def test_a_majority_of_a_round_is_never_removed():
     assert not set.union(*rounds_of([20, 20, 20, 0, 0], 5))
     assert rounds_of([20, 20, 0, 0, 0], 1) == [{0, 1}]
 
 
-def test_never_a_majority_of_all_who_ever_took_part_however_few_at_a_time():
+def test_a_majority_of_all_clients_is_never_removed_even_over_rounds():
     policy, rows = Evidence(), crowd(7)
     memory, gone = policy.start(), []
     for first in range(6):  # one more is found guilty in each round, of those who are left
@@ -138,7 +138,7 @@ def test_broken_and_guilty_together_are_never_a_majority_of_a_round():
     assert set(removed) == {5, 6, 7}
 
 
-def test_whoever_is_taken_back_no_longer_counts_as_removed():
+def test_a_readmitted_client_no_longer_counts_as_removed():
     defence = make_defence(["robust-norm"], "evidence")
     assert defence is not None
     policy, view = Evidence(), view_of(crowd(4))
@@ -151,7 +151,7 @@ def test_whoever_is_taken_back_no_longer_counts_as_removed():
     assert set(policy.decide({}, scored([0.0, 20.0, 0.0]), back, memory)[0]) == {2}
 
 
-def test_nobody_is_removed_in_a_round_in_which_all_lengths_jumped():
+def test_no_client_is_removed_in_a_round_in_which_all_norms_jumped():
     policy, rows = Evidence(), crowd(5)
     _, memory = policy.decide({}, scored([0] * 5), view_of(rows), policy.start())
     gone, memory = policy.decide({}, scored([0, 0, 0, 20, 0]), view_of(5 * rows), memory)
@@ -160,13 +160,13 @@ def test_nobody_is_removed_in_a_round_in_which_all_lengths_jumped():
     assert set(gone) == {3}
 
 
-def test_the_reason_says_how_strong_the_evidence_is():
+def test_the_accusation_states_the_strength_of_the_evidence():
     policy = Evidence(chance=0.01)
     gone, _ = policy.decide({}, scored([0, 0, 14.0]), view_of(crowd(3)), policy.start())
     assert "evidence 1e+02 to 1" in gone[2].sentence
 
 
-def test_evidence_that_is_no_number_makes_nobody_immune():
+def test_evidence_that_is_not_a_number_does_not_protect_later():
     policy, view = Evidence(), view_of(crowd(4))
     broken = scored([0, 0, math.nan, 0])
     _, memory = policy.decide({}, broken, view, policy.start())
@@ -182,7 +182,7 @@ def test_one_short_round_does_not_erase_the_record():
     assert set(gone) == {2}
 
 
-def test_if_most_rows_are_broken_nobody_is_removed_for_it():
+def test_if_most_rows_are_not_finite_no_client_is_removed_for_it():
     policy = Evidence()
     accused = {client: Accusation("norm", math.nan, math.inf, "not finite") for client in (5, 6, 7)}
     view = view_of(crowd(2))
@@ -234,7 +234,7 @@ def test_the_owner_of_an_ordinary_row_cannot_be_framed_by_copies():
     assert not set.union(*collusion_over(copied))
 
 
-def test_oddity_is_three_deviations_in_one():
+def test_unusualness_combines_three_deviations():
     rows = with_attackers(crowd(14), crowd(14).mean(dim=0) - 0.05, 3)
     view = view_of(rows)
     numpy = rows.double().numpy()
@@ -283,7 +283,7 @@ def test_one_odd_round_of_a_victim_is_not_enough_to_frame_it():
     assert not set.union(*collusion_over(rounds))
 
 
-def test_sending_the_same_every_other_round_is_no_way_round():
+def test_colluders_that_send_the_same_every_other_round_are_accused():
     odd = [with_attackers(crowd(14, seed=s), -3 * crowd(14, seed=s).mean(dim=0), 6) for s in range(2)]
     assert collusion_over([odd[0], crowd(20, seed=5), odd[1]])[-1] == set(range(14, 20))
 
@@ -298,13 +298,13 @@ def test_copyists_who_take_turns_are_no_evidence_against_their_victim():
     assert 14 not in set.union(*collusion_over(rounds))
 
 
-def test_good_behaviour_at_first_is_no_licence():
+def test_good_behaviour_at_first_does_not_protect_colluders():
     ordinary = [with_attackers(crowd(14, seed=s), crowd(14, seed=s)[4], 6) for s in range(4)]
     odd = [with_attackers(crowd(14, seed=s), -3 * crowd(14, seed=s).mean(dim=0), 6) for s in (8, 9)]
     assert collusion_over([*ordinary, *odd])[-1] == set(range(14, 20))
 
 
-def test_a_client_who_is_forgotten_starts_anew():
+def test_a_forgotten_client_has_no_evidence_against_it():
     defence = make_defence(["collusion", "robust-norm"], "evidence")
     assert defence is not None
     memory: Tensors = defence.start()

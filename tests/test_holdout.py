@@ -1,4 +1,4 @@
-"""`holdout`: some of the training samples take the place of the test samples, which then play no part."""
+"""`holdout`: some of the training samples replace the test samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inflate: where its rows lie, by hand, how far they go in a round, and what it does among broken rows."""
+"""Inflate: its rows by hand, its largest step in a round, and broken rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from view_tools import after, calibrated, cosine, seen
 from fedcap import attacks
 
 
-def test_to_inflate_is_to_lie_further_out_in_ones_own_direction():
+def test_inflate_sends_the_own_direction_further_out():
     view = seen()
     honest = calibrated(view, view.updates)
     rows = calibrated(view, after(attacks.make("inflate", stretch=2.0, most=100.0), view))
@@ -23,7 +23,7 @@ def test_to_inflate_is_to_lie_further_out_in_ones_own_direction():
         assert np.linalg.norm(rows[attacker]) == pytest.approx(2 * max(own, usual), rel=1e-4)
 
 
-def test_who_inflates_goes_no_further_in_a_round_than_told():
+def test_inflate_limits_the_norm_of_an_update():
     view, attack = seen(), attacks.make("inflate", stretch=9.0, most=1.5)
     sent = after(attack, view)
     usual = float(view.benign.norm(dim=1).median())
@@ -33,7 +33,7 @@ def test_who_inflates_goes_no_further_in_a_round_than_told():
     np.testing.assert_allclose(lengths, 1.5 * usual, rtol=1e-5)  # by the longest so far, not by this round's
 
 
-def test_who_inflates_is_not_given_away_by_what_has_overflowed_or_stands_still():
+def test_inflate_sends_finite_rows_among_broken_and_zero_rows():
     view = seen()
     broken = view.updates.clone()
     broken[0], broken[1] = torch.nan, torch.inf

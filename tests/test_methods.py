@@ -1,4 +1,4 @@
-"""Every method in the one loop, whatever its rule, its rounds and its attackers."""
+"""Every method in the round loop, with any rule, small rounds and malicious clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[WorkerPool]:
+def pool() -> Iterator[WorkerPool]:
     with make_pool(2) as workers:
         yield workers
 
@@ -48,7 +48,7 @@ def crew() -> Iterator[WorkerPool]:
 @pytest.mark.parametrize(
     "name", ["mean", "krum", "multi-krum", "median", "geometric-median", "gas", "bucketing"]
 )
-def test_hostile_rows_never_break_a_round_and_are_told(name: str):
+def test_rows_that_are_not_finite_do_not_count_under_any_rule(name: str):
     rows = torch.randn(10, 6)
     rows[2], rows[5, 0] = math.nan, math.inf
     uploads = Batch(torch.arange(10), rows, torch.ones(10), assumed_malicious=3)
@@ -62,7 +62,7 @@ def test_hostile_rows_never_break_a_round_and_are_told(name: str):
     assert torch.equal(found.state.model, make_rule(name)(rows[good], torch.ones(8), 1))
 
 
-def test_a_round_too_small_for_m_lowers_it_and_says_so():
+def test_a_round_too_small_for_m_lowers_m_with_a_note():
     uploads = Batch(torch.arange(4), torch.randn(4, 3), torch.ones(4), assumed_malicious=2)
     notes = []
     step = combine(make_rule("multi-krum"), uploads, notes)
@@ -70,7 +70,7 @@ def test_a_round_too_small_for_m_lowers_it_and_says_so():
     assert notes == ["2 malicious of 4 rows assumed: MultiKrum, given M = 1, tolerates 0"]
 
 
-def test_a_rule_that_withstands_fewer_than_are_assumed_says_so_and_a_mean_promises_nothing():
+def test_a_robust_rule_that_tolerates_fewer_than_assumed_adds_a_note():
     uploads = Batch(torch.arange(20), torch.randn(20, 3), torch.ones(20), assumed_malicious=6)
     notes = []
     combine(make_rule("bucketing", rule="median", size=2), uploads, notes)
@@ -81,7 +81,7 @@ def test_a_rule_that_withstands_fewer_than_are_assumed_says_so_and_a_mean_promis
         assert notes == []
 
 
-def test_a_round_too_small_for_the_rule_takes_the_median_and_says_so():
+def test_a_round_too_small_for_the_rule_uses_the_median_with_a_note():
     uploads = Batch(torch.arange(2), torch.randn(2, 3), torch.ones(2), assumed_malicious=0)
     notes = []
     step = combine(make_rule("krum"), uploads, notes)
@@ -90,7 +90,7 @@ def test_a_round_too_small_for_the_rule_takes_the_median_and_says_so():
     assert combine(make_rule("krum"), uploads.only(torch.zeros(2, dtype=torch.bool)), []) is None
 
 
-def test_small_rounds_go_on_and_are_noted_in_the_record():
+def test_the_record_has_the_notes_of_small_rounds():
     method = {"name": "fedavg", "rule": "krum"}
     result = fedcap.Experiment(method=method, attack="ipm", participation=0.2, **QUICK).run()
     for record in result.history:
@@ -116,14 +116,14 @@ def test_every_method_plays_under_attack_with_half_of_the_clients(name: str, att
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, crew: WorkerPool):
+def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, pool: WorkerPool):
     experiment = rival(name, attack="min-max", participation=0.6, rounds=3)
     whole = experiment.run(out=tmp_path / "whole")
     half = tmp_path / "half"
 
     with pytest.raises(Killed):
         experiment.run(out=half, observers=[Killer(after=2)])
-    resumed = experiment.run(out=half, pool=crew)
+    resumed = experiment.run(out=half, pool=pool)
     assert without_times(resumed) == without_times(whole)
     assert [r.norms for r in resumed.history] == [r.norms for r in whole.history]
     assert (half / CHECKPOINT).read_bytes() == (tmp_path / "whole" / CHECKPOINT).read_bytes()
@@ -149,18 +149,18 @@ SHOWN = {"rounds": 6, "eval_every": 6, "training": {"lr": 0.1}}
 
 
 @pytest.mark.slow
-def test_on_digits_personal_models_beat_fedavgs_shared_one(crew: WorkerPool):
+def test_on_digits_personal_models_beat_fedavgs_shared_one(pool: WorkerPool):
     results = {
-        name: fedcap.Experiment(method=name, eval_every=30).run(pool=crew)
+        name: fedcap.Experiment(method=name, eval_every=30).run(pool=pool)
         for name in ("fedavg", "ditto", "fedrod")
     }
     shared = results["fedavg"].tacc_shared
     assert all(result.tacc_personal > shared for result in results.values())
 
 
-def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(crew: WorkerPool):
-    mean = fedcap.Experiment(method="fedavg", attack="ipm", **SHOWN).run(pool=crew)
+def test_under_ipm_the_mean_collapses_and_multi_krum_does_not(pool: WorkerPool):
+    mean = fedcap.Experiment(method="fedavg", attack="ipm", **SHOWN).run(pool=pool)
     method = {"name": "fedavg", "rule": "multi-krum"}
-    robust = fedcap.Experiment(method=method, attack="ipm", **SHOWN).run(pool=crew)
+    robust = fedcap.Experiment(method=method, attack="ipm", **SHOWN).run(pool=pool)
     assert mean.tacc_shared < 30
     assert robust.tacc_shared > mean.tacc_shared + 20

@@ -21,7 +21,8 @@ from fedcap.runs import ClassCounts, ClassCountsRecord, Measures, Metrics, Resul
 from fedcap.runs.result import metrics_of
 from fedcap.simulation import Simulation, make_pool
 from fedcap.state import Samples
-from fedcap.training.evaluation import EVALUATION_BATCH, Findings
+from fedcap.training import task
+from fedcap.training.evaluation import EVALUATION_BATCH, evaluate
 
 QUICK: dict[str, Any] = {"rounds": 2, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
 
@@ -48,18 +49,17 @@ def assert_near(found: Measures | None, expected: Measures) -> None:
 
 
 class Eavesdropper:
-    """Keeps the logits of every test in the last round, as the method's own functions give them."""
+    """Records the logits of every test in the last round, as the method's own functions give them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.logits: list[tuple[Tensor, Tensor]] = []
-        on = Findings.on.__func__  # type: ignore[attr-defined]
 
-        def listening(cls: type, samples: Samples, answer: Any, measure: bool) -> Findings:
-            if measure:
+        def listening(samples: Samples, answer: Any, count_classes: bool) -> Any:
+            if count_classes:
                 self.logits.append((answer(samples.x), samples.y))
-            return on(cls, samples, answer, measure)  # type: ignore[no-any-return]
+            return evaluate(samples, answer, count_classes)
 
-        monkeypatch.setattr(Findings, "on", classmethod(listening))
+        monkeypatch.setattr(task, "evaluate", listening)
 
     def measured(self, classes: int, readings: int) -> Iterator[Measures]:
         for place in range(readings):
@@ -122,8 +122,8 @@ def test_counting_does_not_change_what_is_counted() -> None:
 def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: Path) -> None:
     experiment = fedcap.Experiment(attack="lie", **QUICK)
     alone = experiment.run(out=tmp_path / "run")
-    with make_pool(2) as crew:
-        together = experiment.run(pool=crew)
+    with make_pool(2) as pool:
+        together = experiment.run(pool=pool)
     assert without_times(alone) == without_times(together)
     written = json.loads((tmp_path / "run" / "result.json").read_text())
     assert written["metrics"] == asdict(alone.metrics)
@@ -162,7 +162,7 @@ def test_more_samples_than_a_batch_are_counted_whole() -> None:
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(total, 3, generator=generator)
     y = torch.randint(3, (total,), generator=generator)
-    counts = Findings.on(Samples(logits, y), lambda x: x, count_classes=True).counts
+    _, counts = evaluate(Samples(logits, y), lambda x: x, count_classes=True)
     assert counts is not None
     found = metrics_of(
         ClassCountsRecord(

@@ -1,4 +1,4 @@
-"""mixing.bin: who was mixed from whom, kept in few bytes, whatever happens to the run."""
+"""mixing.bin: the mixing weights in few bytes, correct after a kill at any moment."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def test_a_frame_that_is_cut_off_or_changed_is_left_out_with_all_after_it(tmp_pa
         assert [number for number, _ in read_frames(path)] == [2]
 
 
-def test_weights_that_are_no_numbers_are_kept_as_none() -> None:
+def test_mixing_weights_that_are_not_finite_are_stored_as_zero() -> None:
     odd = Mixing(2, ["a", "b"], ["a", "b"], np.array([[np.nan, 1.0], [np.inf, -1.0]]))
     assert Mixing.from_frame(odd.to_frame()).weights.tolist() == [[0.0, 1.0], [0.0, 0.0]]
 
 
-def test_what_lies_beyond_the_last_line_is_not_read_and_is_dropped_on_resuming(tmp_path: Path) -> None:
+def test_frames_after_the_last_recorded_round_are_ignored_and_dropped_on_resuming(tmp_path: Path) -> None:
     fedcap.Experiment(**SMALL).run(out=tmp_path)
     directory = RunDirectory(tmp_path)
     whole = (tmp_path / MIXING).read_bytes()

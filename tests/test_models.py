@@ -1,4 +1,4 @@
-"""The networks: exactly the paper's, and clear words for one's own that does not fit."""
+"""The networks: exactly the paper's, and clear errors for a user's network that does not fit."""
 
 from __future__ import annotations
 

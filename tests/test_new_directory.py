@@ -1,4 +1,4 @@
-"""New directories: however many runs start at once, each has its own, and none is made for a mistake."""
+"""New directories: runs that start at once have different ones, and a mistake makes none."""
 
 from __future__ import annotations
 

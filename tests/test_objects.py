@@ -1,4 +1,4 @@
-"""What is known of an object: the same in every process, and another if its options or its code differ."""
+"""The description of an object: the same in all processes, another one if options or code differ."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_of_ones_own_data_the_key_and_the_outcome_have_the_files_name_alone(run:
 @pytest.mark.parametrize(
     "damage", [lambda text: text[:-40], lambda text: text.replace('"tacc": ', '"tac": '), lambda text: "[]"]
 )
-def test_a_damaged_outcome_is_told_in_one_line(run: Run, damage: object) -> None:
+def test_a_damaged_outcome_is_an_error_in_one_line(run: Run, damage: object) -> None:
     with pytest.raises(InputError) as error:
         Outcome.from_json(damage(Outcome.of(run).to_json()))  # type: ignore[operator]
     assert "damaged" in str(error.value)

@@ -1,4 +1,4 @@
-"""The user's own network: lazy layers get their shapes, bugs are shown as its own, prints stay apart."""
+"""A user's network: lazy layers get their shapes, and exceptions have the user's traceback."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def test_lazy_layers_start_from_the_seed_in_every_process() -> None:
     assert not torch.equal(fresh_network(build, 4).weights, first)
     settings = {"rounds": 2, "model": "own_bugs:lazy", "training": {"epochs": 1}}
     alone = fedcap.Experiment(workers=1, **settings).run()
-    with make_pool(2) as crew:
-        assert without_times(fedcap.Experiment(**settings).run(pool=crew)) == without_times(alone)
+    with make_pool(2) as pool:
+        assert without_times(fedcap.Experiment(**settings).run(pool=pool)) == without_times(alone)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_bug_that_only_real_data_shows_names_the_model_and_the_client(workers:
     assert "only with real data" in str(bug.value)
 
 
-def test_a_network_that_answers_in_another_shape_in_training_is_told() -> None:
+def test_a_network_with_another_output_shape_in_training_is_an_error() -> None:
     experiment = fedcap.Experiment(model="own_bugs:LateShape", method="fedavg", rounds=1, workers=1)
     with pytest.raises(WorkerError, match=r"own_bugs:LateShape answers 10 inputs with \(10, 7\)"):
         experiment.run()

@@ -203,7 +203,7 @@ def test_an_object_that_does_not_fit_is_one_clear_line(settings: Any, said: str)
         ),
         ({"observers": [Killer]}, "is a class, not an object"),
         ({"observers": Killer(1)}, "observers should be a list"),
-        ({"crew": 3}, "crew should be made by fedcap.simulation.make_pool"),
+        ({"pool": 3}, "pool should be made by fedcap.simulation.make_pool"),
     ],
 )
 def test_a_mistake_in_what_run_is_given_is_one_clear_line(given: Any, said: str) -> None:
@@ -227,6 +227,6 @@ def test_nothing_is_said_of_workers_about_what_they_can_import(caplog: pytest.Lo
     ("setting", "owner"),
     [("detectors", "method"), ("alpha", "method"), ("epsilon", "attack"), ("lr", "training")],
 )
-def test_an_option_given_as_a_setting_is_told_whose_it_is(setting: str, owner: str) -> None:
+def test_an_option_given_as_a_setting_is_an_error_that_names_its_owner(setting: str, owner: str) -> None:
     with pytest.raises(InputError, match=f"'{setting}': it is an option of the {owner}, {owner}.{setting}"):
         fedcap.Experiment(**{setting: 1})

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes: the bits of any other engine, also when one of the nodes is killed."""
+"""A real Ray cluster of two nodes: the same bits as any other engine, also if a node is killed."""
 
 from __future__ import annotations
 

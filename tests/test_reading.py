@@ -1,4 +1,4 @@
-"""A run read back without torch: its clients, its tidy rows, and what a person sees of it in a notebook."""
+"""A run read back without torch: its clients, its rows, and its view in a notebook."""
 
 from __future__ import annotations
 

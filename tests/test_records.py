@@ -1,4 +1,4 @@
-"""Records: what is written can be read back, and a result follows from records and roster alone."""
+"""Records: they are read back as written, and a result follows from the records and the clients alone."""
 
 from __future__ import annotations
 

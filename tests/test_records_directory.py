@@ -282,7 +282,7 @@ def test_runs_are_summed_up_a_line_each(path: Path) -> None:
     assert len(summary_table([unfinished]).notes) == 1
 
 
-def test_a_run_that_looks_for_nobody_has_no_removals_to_count(path: Path) -> None:
+def test_a_run_without_detection_has_no_removals_to_count(path: Path) -> None:
     unfinished = replace(read(path), rounds=[record(1, limits={}, accuracy=None)])
     finish(path, detects=False)
     for row in summary_table([read(path), unfinished]).dicts():

@@ -1,4 +1,4 @@
-"""Settings: read where nothing can be built of them, laid over one another, and told apart by a digest."""
+"""Settings: read without building anything, merged, and distinguished by a digest."""
 
 from __future__ import annotations
 

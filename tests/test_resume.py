@@ -1,4 +1,4 @@
-"""Resuming: a run goes on, further or with its data elsewhere, and never with anything that was changed."""
+"""Resuming: a run continues, also with more rounds or moved data, and never with changed settings."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_a_run_does_not_go_on_with_other_data(
     assert {path: path.read_bytes() for path in own.iterdir()} == before
 
 
-# --- What else a run is told apart by
+# --- Other differences between runs
 
 
 def test_a_run_with_the_users_code_edited_is_another_one(
@@ -249,7 +249,7 @@ def test_a_run_of_a_version_that_computes_otherwise_is_another_one(
         fedcap.Experiment(**SMALL).run(out=short)
 
 
-def test_a_directory_of_a_machine_with_a_gpu_is_told_from_another(short: Path, tmp_path: Path) -> None:
+def test_a_directory_of_a_run_on_another_device_is_another_run(short: Path, tmp_path: Path) -> None:
     run = copy(short, tmp_path / "run", "provenance.json")
     config, facts = run / "config.toml", records.read(short).provenance
     config.write_text(config.read_text().replace('"cpu"', '"cuda:7"'))

@@ -1,4 +1,4 @@
-"""The scale-free test of length, against NumPy and SciPy."""
+"""The scale-free test of norms, against NumPy and SciPy."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_clients_with_more_samples_may_go_further_in_proportion():
     np.testing.assert_allclose(score.values.numpy(), expected, atol=1e-9)
 
 
-def test_where_a_group_lies_is_not_held_against_it():
+def test_a_distant_group_is_not_accused_for_its_position():
     updates, far = crowd(10), torch.zeros(10, 400)
     far[8:] = 30.0
     view = view_of(updates, calibrated=Rows(updates + far))
@@ -90,7 +90,7 @@ def test_copies_have_one_vote_so_they_cannot_set_the_scale():
     assert set(score.accused.nonzero().flatten().tolist()) == set(range(8, 15))
 
 
-def test_a_row_of_zeros_accuses_nobody():
+def test_a_row_of_zeros_leads_to_no_accusation():
     rows = torch.cat([crowd(6), torch.zeros(1, 400)])
     [score], _ = RobustNorm().score(view_of(rows), {})
     assert not score.accused.any()
@@ -100,7 +100,7 @@ def lengths_of(rows: torch.Tensor) -> np.ndarray:
     return np.linalg.norm(rows.double(), axis=1)
 
 
-def test_the_scale_is_that_of_everybodys_longest_update():
+def test_the_scale_is_that_of_all_clients_longest_updates():
     memory: Tensors = {}
     rounds = [crowd(10, seed=seed) * torch.linspace(0.5, 2, 10)[:, None] * (seed + 1) for seed in range(3)]
     rounds.append(rounds[0] / 10)
@@ -112,7 +112,7 @@ def test_the_scale_is_that_of_everybodys_longest_update():
     np.testing.assert_allclose(score.values.numpy(), expected, rtol=1e-3)
 
 
-def test_whoever_still_learns_when_the_others_have_settled_is_not_too_far():
+def test_a_client_that_still_learns_when_others_have_settled_is_not_accused():
     rows = crowd(10)
     _, memory = RobustNorm().score(view_of(rows), {})
     settled = torch.cat([rows[:9] / 100, rows[9:]])
@@ -128,7 +128,7 @@ def unsettled(times: float) -> list[torch.Tensor]:
     return [torch.cat([rows[:9] / (1 + round), times * rows[9:]]) for round, rows in enumerate(rounds)]
 
 
-def test_evidence_against_who_does_not_settle_goes_by_both_what_most_do_now_and_what_they_ever_did():
+def test_evidence_against_a_client_that_does_not_settle_uses_current_and_longest_norms():
     memory: Tensors = {}
     seen = unsettled(1.75)[:4]
     for rows in seen:
@@ -147,9 +147,7 @@ def test_evidence_against_who_does_not_settle_goes_by_both_what_most_do_now_and_
 
 
 @pytest.mark.parametrize(("times", "removed"), [(0.8, False), (1.2, False), (2.0, True)])
-def test_who_goes_further_than_most_ever_did_when_most_have_settled_is_removed_in_time(
-    times: float, removed: bool
-):
+def test_a_client_that_goes_further_than_most_ever_did_is_removed_in_time(times: float, removed: bool):
     defence = make_defence(["robust-norm"], "evidence")
     assert defence is not None
     memory: Tensors = defence.start()
@@ -161,7 +159,7 @@ def test_who_goes_further_than_most_ever_did_when_most_have_settled_is_removed_i
     assert all(round >= 5 for round in gone.values())
 
 
-def test_no_single_round_says_much_against_who_has_not_stopped():
+def test_a_single_round_is_weak_evidence_against_a_client_that_still_learns():
     memory: Tensors = {}
     for rows in unsettled(1.9):
         [score], memory = RobustNorm().score(view_of(rows), memory)
@@ -169,7 +167,7 @@ def test_no_single_round_says_much_against_who_has_not_stopped():
     assert 1.6 <= float(score.evidence[9]) < 2  # 0.8 times two units, or what its length alone says
 
 
-def test_going_far_once_among_those_who_have_settled_removes_nobody():
+def test_going_far_once_when_others_have_settled_does_not_lead_to_removal():
     defence = make_defence(["robust-norm"], "evidence")
     assert defence is not None
     memory: Tensors = defence.start()
@@ -198,7 +196,7 @@ def test_honest_clients_may_all_begin_slowly(times: float):
         assert not verdict.suspected
 
 
-def test_hostile_clients_who_hide_at_first_do_not_make_the_others_look_long():
+def test_clients_that_hide_at_first_do_not_make_the_others_look_long():
     defence = make_defence(["robust-norm"], "evidence")
     assert defence is not None
     memory: Tensors = defence.start()

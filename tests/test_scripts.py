@@ -1,4 +1,4 @@
-"""The same things defined in a script, in a notebook and in a module: all run, with the same result."""
+"""The same components defined in a script, in a notebook and in a module give the same result."""
 
 from __future__ import annotations
 

@@ -373,4 +373,6 @@ def test_suspected_clients_are_recorded_apart_from_other_rejected_ones():
     outcome = here.finish([*uploads[:4], Upload("9f:3a", here.round, "text", 5)])
     assert outcome.suspected.keys() == {"charité", "0"}
     assert outcome.rejected.keys() == {"charité", "0", "9f:3a"}
+    assert outcome.rejected["0"] == "not finite"
+    assert outcome.rejected["9f:3a"] == "not a tensor but str"
     assert not outcome.removed

@@ -1,4 +1,4 @@
-"""Honest clients removed in numbers: a run in which nobody is left stops and says so, half is a warning."""
+"""Honest clients removed in numbers: a run without clients stops with a reason, half is a warning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def told(result: Any) -> list[float]:
     return [min(norms), statistics.median(norms), max(norms)]
 
 
-def test_a_run_in_which_nobody_is_left_stops_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_without_remaining_clients_stops_with_a_reason(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "fedcap"):
         result = fedcap.Experiment(**UNSCALED).run()
     assert result.rounds == len(result.history) == 1
@@ -73,13 +73,13 @@ def test_such_a_run_is_resumed_and_stops_again(tmp_path: Path) -> None:
     assert again.stopped == whole.stopped
 
 
-def test_a_run_that_loses_everybody_in_its_last_round_says_so_too() -> None:
+def test_a_run_that_loses_all_clients_in_its_last_round_reports_it() -> None:
     result = fedcap.Experiment(**UNSCALED | {"rounds": 1}).run()
     assert result.rounds == 1
     assert result.stopped is not None
 
 
-def test_clients_lost_over_several_rounds_are_told_by_the_last_of_them() -> None:
+def test_the_reason_for_stopping_covers_removals_over_several_rounds() -> None:
     method = {"name": "fedavg", "detectors": {"name": "norm", "limit": 1e-9}}
     result = fedcap.Experiment(method=method, participation=0.5, **FEW).run()
     assert [len(record.removed) for record in result.history] == [10, 10]
@@ -135,7 +135,7 @@ def test_half_of_a_round_removed_at_once_is_one_warning_and_fewer_are_none(
     assert fewer.history[0].notes == []
 
 
-def test_updates_that_are_not_finite_are_told_as_such() -> None:
+def test_removals_for_updates_that_are_not_finite_are_reported_as_such() -> None:
     x = DATA.data * 1e30
     result = fedcap.Experiment(dataset=(x, DATA.target), rounds=3, workers=1).run()
     assert result.stopped is not None

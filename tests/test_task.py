@@ -1,4 +1,4 @@
-"""One client's task: what it makes, what it tests, and that nothing but its own arguments decides."""
+"""One client's task: its results, its tests, and that they depend on its arguments alone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def performed(runner: TaskRunner, task: Task, data: LocalData = DATA) -> tuple[T
     )
 
 
-def test_a_job_hands_over_what_the_trainer_sends_and_keeps():
+def test_a_task_returns_what_the_method_trains():
     runner = runner_of(perceptron, shuffle=False)
     received, own = weights_of(runner)
     client = client_of(perceptron, DATA.train, runner.sgd)
@@ -90,7 +90,7 @@ def test_a_job_hands_over_what_the_trainer_sends_and_keeps():
     assert_near(performed(runner, Task("request", "1", 3))[0], learner.weights - received[0])
 
 
-def test_only_training_makes_something_to_keep_and_evaluation_makes_nothing():
+def test_only_training_returns_a_state_and_evaluation_returns_no_tensors():
     runner = runner_of(perceptron)
     requested = runner.run(Task("request", "1", 3), DATA, *weights_of(runner))
     assert requested.update is not None
@@ -99,7 +99,7 @@ def test_only_training_makes_something_to_keep_and_evaluation_makes_nothing():
     assert (tested.update, tested.state) == (None, None)
 
 
-def test_a_job_leaves_what_it_was_given_as_it_was():
+def test_a_task_changes_neither_the_received_models_nor_the_state():
     runner = runner_of(with_batch_norm)
     received, own = weights_of(runner)
     before = received.clone(), own["personal"].clone()
@@ -109,7 +109,7 @@ def test_a_job_leaves_what_it_was_given_as_it_was():
 
 
 @pytest.mark.parametrize("client", ["3", "hospital-a"])
-def test_the_order_of_samples_is_drawn_for_the_kind_the_round_and_the_client(client: str):
+def test_the_order_of_samples_depends_on_kind_round_and_client(client: str):
     runner = runner_of(perceptron, Alone())
     received, _ = weights_of(runner)
     update, _ = performed(runner, Task("train", client, 7))
@@ -120,7 +120,7 @@ def test_the_order_of_samples_is_drawn_for_the_kind_the_round_and_the_client(cli
     assert torch.equal(update, learner.weights - received[0])
 
 
-def test_every_client_round_and_kind_draws_for_itself():
+def test_different_tasks_draw_different_numbers():
     runner = runner_of(perceptron, Alone())
     tasks = [Task("train", "0", 1), Task("train", "1", 1), Task("train", "0", 2), Task("request", "0", 1)]
     assert len({tuple(performed(runner, task)[0].tolist()) for task in tasks}) == 4
@@ -135,7 +135,7 @@ ARCHITECTURES = {
 
 
 @pytest.mark.parametrize("build", ARCHITECTURES.values(), ids=ARCHITECTURES)
-def test_a_job_done_again_has_the_same_result(build: Callable[[], nn.Module]):
+def test_a_repeated_task_has_the_same_result(build: Callable[[], nn.Module]):
     runner, task = runner_of(build), Task("train", "1", 3, evaluate=True)
     first, again = performed(runner, task), performed(runner, task)
     assert torch.equal(first[0], again[0])
@@ -143,7 +143,7 @@ def test_a_job_done_again_has_the_same_result(build: Callable[[], nn.Module]):
 
 
 @pytest.mark.parametrize("build", ARCHITECTURES.values(), ids=ARCHITECTURES)
-def test_a_result_does_not_depend_on_the_jobs_before(build: Callable[[], nn.Module]):
+def test_a_result_does_not_depend_on_earlier_tasks(build: Callable[[], nn.Module]):
     task = Task("train", "1", 3)
     expected = performed(runner_of(build), task)
     runner = runner_of(build)
@@ -160,7 +160,7 @@ def test_a_result_does_not_depend_on_the_jobs_before(build: Callable[[], nn.Modu
 
 
 @pytest.mark.parametrize("build", [perceptron, with_dropout])
-def test_jobs_leave_the_global_random_state_alone_and_do_not_look_at_it(build: Callable[[], nn.Module]):
+def test_tasks_neither_use_nor_change_the_global_random_state(build: Callable[[], nn.Module]):
     runner, task = runner_of(build), Task("train", "1", 3)
     before = torch.get_rng_state()
     first = performed(runner, task)
@@ -195,14 +195,14 @@ def test_evaluation_counts_the_test_samples_classified_correctly():
     assert hits(perform(Task("train", "2", 1))) == (None, None)
 
 
-def test_a_client_that_received_nothing_is_tested_with_its_own_model_alone():
+def test_a_client_that_received_no_model_is_tested_with_its_own_only():
     runner = runner_of(linear, Alone())
     received, own = weights_of(runner)
     result = runner.run(Task("evaluate", "2", 1, evaluate=True), DATA, received[:0], own)
     assert hits(result) == (None, correct(own["personal"]))
 
 
-def test_tests_do_not_touch_models_that_are_still_in_their_networks():
+def test_evaluation_does_not_change_the_trained_models():
     runner = runner_of(perceptron, Collector(), shuffle=False)
     received, own = weights_of(runner)
     own = {**own, "other": torch.zeros(runner.size), "matrix": torch.ones(2, 3)}
@@ -219,7 +219,7 @@ def test_tests_do_not_touch_models_that_are_still_in_their_networks():
 
 
 @pytest.mark.parametrize("broken", ["received", "own"])
-def test_a_model_that_diverged_is_told(broken: str):
+def test_a_model_that_is_not_finite_is_reported(broken: str):
     runner = runner_of(perceptron)
     received, own = weights_of(runner)
     assert runner.run(Task("train", "0", 1), DATA, received, own).is_finite
@@ -227,7 +227,7 @@ def test_a_model_that_diverged_is_told(broken: str):
     assert not runner.run(Task("train", "0", 1), DATA, received, own).is_finite
 
 
-def test_a_trainer_that_keeps_something_else_is_an_error_that_says_what():
+def test_a_changed_shape_of_the_state_is_an_error():
     runner = runner_of(linear, Forgetful())
     with pytest.raises(ValueError, match=r"'personal': \(18,\).*\(got .*'souvenir': \(18,\)"):
         runner.run(Task("train", "0", 1), DATA, *weights_of(runner))
@@ -239,7 +239,7 @@ def test_an_update_of_another_length_is_an_error():
         runner.run(Task("train", "0", 1), DATA, *weights_of(runner))
 
 
-def test_seconds_are_told_by_what_they_were_spent_on():
+def test_seconds_are_split_into_training_and_evaluation():
     runner = runner_of(perceptron, Sleepy(seconds=0.2))
     trained = runner.run(Task("train", "0", 1, evaluate=True), DATA, *weights_of(runner))
     assert trained.seconds_training > 0.2 > trained.seconds_evaluating > 0
@@ -247,7 +247,7 @@ def test_seconds_are_told_by_what_they_were_spent_on():
     assert tested.seconds_evaluating > tested.seconds_training
 
 
-def test_benches_with_the_same_settings_are_equal_whatever_they_have_done():
+def test_runners_with_the_same_settings_are_equal():
     runner = runner_of(perceptron)
     performed(runner, Task("train", "0", 1))
     assert runner == replace(runner)

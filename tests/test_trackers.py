@@ -1,4 +1,4 @@
-"""Trackers: what they are told, that none can stop a run, and that a resumed run goes on without doubles."""
+"""Trackers: what they receive, that none can stop a run, and that a resumed run repeats nothing."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_no_result_depends_on_a_tracker(tmp_path: Path) -> None:
     assert_same(tmp_path / "plain", tmp_path / "tracked")
 
 
-def test_a_tracker_that_fails_is_told_of_in_a_line_and_the_run_goes_on(
+def test_a_failing_tracker_is_reported_in_one_line_and_the_run_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     failing, well = Told(fails=2), Told()
@@ -157,7 +157,7 @@ def test_a_mistaken_tracker_is_refused_before_anything_starts(track: object, mes
         fedcap.Experiment(track=track)
 
 
-def test_a_csv_without_a_directory_is_refused_and_nobody_else_is_told_of_the_run() -> None:
+def test_a_csv_tracker_without_a_directory_is_refused_before_any_observer_starts() -> None:
     told = Told()
     with pytest.raises(fedcap.InputError, match="tracker csv writes into the run's directory"):
         fedcap.Experiment(**SMALL, track="csv").run(observers=[told])

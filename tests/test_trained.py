@@ -1,4 +1,4 @@
-"""Models taken out of a run: the run's own weights in plain modules, and one line where there is none."""
+"""Models taken from a run: its weights in plain modules, and an error in one line if there are none."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_a_removed_client_is_sent_nothing_but_may_have_its_own(tmp_path: Path) -
     run = fedcap.read(tmp_path / "run")
     assert "1" in run.removed
     assert lacking(run, "1", "shared") == (
-        "no shared model of client '1': it was removed, and is sent nothing; there is personal and global"
+        "no shared model of client '1': it was removed, and receives none; there is personal and global"
     )
     assert run.model("1").training is False
 
@@ -259,7 +259,7 @@ def test_methods_say_which_models_they_have(tmp_path: Path) -> None:
     )
     assert "Local has no one model for all; there is personal" in lacking(local, "3", "global")
     assert "FedFomo has no one model for all; there is personal" in lacking(fedfomo, "3", "global")
-    assert "a client makes it itself" in lacking(fedfomo, "3", "shared")
+    assert "a client mixes it itself" in lacking(fedfomo, "3", "shared")
     assert "name a client" in lacking(local, None, "personal")
 
 
@@ -279,7 +279,7 @@ def test_with_many_clients_not_all_are_listed(tmp_path: Path) -> None:
     assert str(error.value).endswith("there are 60, from 'u000' to 'u059'")
 
 
-def test_a_run_of_an_earlier_version_is_told_as_such(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_is_reported_as_such(tmp_path: Path) -> None:
     play(tmp_path / "run", method="fedavg", rounds=1)
     path = tmp_path / "run" / "provenance.json"
     facts = json.loads(path.read_text())

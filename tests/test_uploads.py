@@ -1,4 +1,4 @@
-"""The server's front door: no upload breaks a round, whatever it is; what is let in can be trusted."""
+"""Validation of uploads: no upload breaks a round, and the batch can be trusted."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def test_an_empty_list_is_an_empty_matrix():
     assert valid.batch.samples.shape == (0,)
 
 
-def test_what_is_admitted_no_longer_shares_memory_with_what_was_sent():
+def test_the_batch_shares_no_memory_with_the_uploads():
     sent = GOOD.clone()
     valid = checked([upload(0, sent, 1)])
     sent.zero_()
     assert torch.equal(valid.batch.updates[0], GOOD)
 
 
-# --- The row
+# --- Updates
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_rows_that_are_not_finite_are_for_the_method_to_judge(bad: float):
+def test_rows_that_are_not_finite_pass_validation(bad: float):
     row = torch.tensor([1.0, bad, 0.0, 0.0])
     valid = with_one(row)
     assert valid.rejected == {}
@@ -91,7 +91,7 @@ def test_other_floating_point_numbers_are_converted(dtype: torch.dtype):
     assert torch.equal(valid.batch.updates[3], GOOD)
 
 
-def test_a_number_too_large_for_single_precision_is_not_finite_afterwards():
+def test_a_number_too_large_for_single_precision_becomes_infinite():
     valid = with_one(torch.full((SIZE,), 1e300, dtype=torch.float64))
     assert valid.batch.updates[3].isinf().all()
 
@@ -107,7 +107,7 @@ def test_a_row_of_another_shape_is_rejected(shape: tuple[int, ...]):
 
 
 @pytest.mark.parametrize("update", [None, [1.0] * SIZE, np.ones(SIZE, dtype=np.float32), "weights", b"\x80"])
-def test_what_is_no_tensor_is_rejected(update: object):
+def test_an_update_that_is_not_a_tensor_is_rejected(update: object):
     assert_rejected(with_one(update), f"not a tensor but {type(update).__name__}")
 
 
@@ -118,22 +118,22 @@ def test_a_row_stored_in_an_unusual_way_does_not_break_the_round(row: torch.Tens
     assert with_one(row).batch.ids.tolist()[:3] == [1, 2, 3]
 
 
-def test_a_row_that_drags_its_gradient_along_does_not_break_the_round():
+def test_a_row_that_requires_a_gradient_is_accepted_without_it():
     valid = with_one(GOOD.clone().requires_grad_())
     assert valid.batch.ids.tolist()[:3] == [1, 2, 3]
     assert not valid.batch.updates.requires_grad
 
 
-# --- The claim
+# --- Sample counts
 
 
 @pytest.mark.parametrize("samples", [0, 0.0, -1, -0.5, math.nan, math.inf])
-def test_a_claim_that_is_no_positive_finite_number_is_rejected(samples: float):
+def test_a_claim_that_is_not_positive_and_finite_is_rejected(samples: float):
     assert_rejected(with_one(samples=samples), "not positive and finite")
 
 
 @pytest.mark.parametrize("samples", [True, "100", None, [10], 1 + 2j])
-def test_a_claim_that_is_no_number_is_rejected(samples: object):
+def test_a_claim_that_is_not_a_number_is_rejected(samples: object):
     assert_rejected(with_one(samples=samples), f"{type(samples).__name__}, not a number")
 
 
@@ -145,7 +145,7 @@ def test_an_absurdly_negative_claim_is_rejected(samples: float):
 @pytest.mark.parametrize(
     "samples", [101, 10**9, 1e300, 10**400, 10**5000], ids=["101", "1e9", "1e300", "10**400", "10**5000"]
 )
-def test_a_claim_far_above_the_median_is_bounded_and_told(samples: float):
+def test_a_claim_far_above_the_median_is_capped_and_reported(samples: float):
     valid = with_one(samples=samples)
     assert valid.rejected == {}
     assert valid.batch.samples.tolist() == [10, 10, 10, 10 * MEDIANS_BELIEVED]
@@ -153,18 +153,18 @@ def test_a_claim_far_above_the_median_is_bounded_and_told(samples: float):
     assert "counted as 100" in valid.capped["c7"]
 
 
-def test_a_claim_of_just_the_bound_is_believed():
+def test_a_claim_of_exactly_the_limit_is_not_capped():
     valid = with_one(samples=10 * MEDIANS_BELIEVED)
     assert valid.capped == {}
     assert valid.batch.samples[3] == 10 * MEDIANS_BELIEVED
 
 
-def test_a_single_absurd_claim_stays_finite():
+def test_a_single_claim_of_a_huge_number_stays_finite():
     valid = checked([upload(0, GOOD, 10**400)])
     assert valid.batch.samples.tolist() == [LARGEST_CLAIM]
 
 
-# --- Twice the same client
+# --- Repeated uploads
 
 
 def test_of_two_uploads_of_one_client_the_first_counts():
@@ -176,7 +176,7 @@ def test_of_two_uploads_of_one_client_the_first_counts():
     assert valid.ignored == (("c2", "sent more than once: only the first upload is used"),)
 
 
-# --- FedAvg behind the door
+# --- FedAvg on a validated batch
 
 
 def start(method):
@@ -198,7 +198,7 @@ def test_fedavg_moves_by_the_mean_weighted_with_sample_counts():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_fedavg_drops_rows_that_are_not_finite_and_says_so(bad: float):
+def test_fedavg_leaves_out_rows_that_are_not_finite(bad: float):
     rows = torch.stack([GOOD, GOOD.clone(), 3 * GOOD])
     rows[1, 2] = bad
     _, found = played(rows, [10, 1e6, 10])
@@ -207,7 +207,7 @@ def test_fedavg_drops_rows_that_are_not_finite_and_says_so(bad: float):
     assert found.verdict.removed == {}
 
 
-def test_fedavg_keeps_its_state_when_nobody_is_left():
+def test_fedavg_keeps_its_state_if_no_upload_counts():
     before, found = played(torch.full((2, SIZE), math.nan), [1, 1])
     assert found.state is before
     assert found.uncounted == {0, 1}
@@ -216,13 +216,13 @@ def test_fedavg_keeps_its_state_when_nobody_is_left():
     assert len(found.view) == 0
 
 
-def test_whoever_was_not_invited_does_not_count() -> None:
+def test_clients_that_were_not_asked_do_not_count() -> None:
     valid = checked([upload(1), upload(4)], {"c1": 1, "c2": 2})
     assert valid.batch.ids.tolist() == [1]
     assert valid.rejected == {"c4": "was not asked to take part"}
 
 
-def test_of_two_uploads_only_the_first_is_looked_at() -> None:
+def test_the_second_upload_does_not_replace_a_malformed_first_one() -> None:
     valid = checked([upload(1, "rubbish"), upload(1)])
     assert len(valid.batch) == 0
     assert valid.rejected == {"c1": "not a tensor but str"}
@@ -284,14 +284,14 @@ class Odd:
     ],
     ids=lambda upload: str(type(upload).__name__),
 )
-def test_nothing_that_is_sent_raises_an_error(hostile: Upload) -> None:
+def test_no_upload_raises_an_error(hostile: Upload) -> None:
     good = Upload("c1", 4, GOOD, 10, torch.ones(2))
     valid = checked([hostile, good], feedback=2)
     assert valid.batch.ids.tolist() == [1]
     assert list(valid.rejected) in (["c2"], ["(no name)"])
 
 
-def test_numbers_asked_for_besides_are_single_precision_and_carry_no_gradient() -> None:
+def test_feedback_is_single_precision_and_has_no_gradient() -> None:
     feedback = torch.ones(2, dtype=torch.float64, requires_grad=True)
     valid = checked(
         [Upload("c1", 4, GOOD, 10, feedback), Upload("c2", 4, GOOD, 10, torch.zeros(2))], feedback=2

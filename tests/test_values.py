@@ -77,6 +77,6 @@ def test_what_is_given_is_not_changed_and_not_shared() -> None:
 @pytest.mark.parametrize(
     "wrong", [[[1, 2], [3]], "rows", [["a"]], None, {"a": 1}, [torch.zeros(2), [1, 2, 3]]]
 )
-def test_what_holds_no_numbers_is_told_in_one_line(wrong: object) -> None:
+def test_values_that_are_not_numbers_are_errors_in_one_line(wrong: object) -> None:
     with pytest.raises(fedcap.InputError, match="expected a tensor, a NumPy array, or lists of numbers"):
         fedcap.aggregators.make("median")(wrong)

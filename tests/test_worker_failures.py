@@ -38,17 +38,17 @@ def workers() -> Iterator[ProcessPool]:
 
 @pytest.fixture(scope="module")
 def expected():
-    """The results of the jobs in this process."""
+    """The results of the tasks in this process."""
     return outcome(InProcessPool(), runner_of(Pair()))
 
 
-def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(workers: ProcessPool, tmp_path: Path, expected):
+def test_a_worker_killed_during_a_task_is_replaced(workers: ProcessPool, tmp_path: Path, expected):
     marker = tmp_path / "died"
-    assert_same(outcome(workers, runner_of(DiesOnce(str(marker)))), expected)
+    assert_same(outcome(workers, runner_of(DiesOnce(marker=str(marker)))), expected)
     assert marker.exists()
 
 
-def test_a_trainer_that_raises_stops_the_workers_and_new_ones_serve(workers: ProcessPool, expected):
+def test_a_method_that_raises_stops_the_workers_and_new_ones_are_started(workers: ProcessPool, expected):
     workers.open(runner_of(RaisesAtTwelve()), data_of())
     before = own_children()
     with pytest.raises(WorkerError, match="client 2: ArithmeticError: the abacus broke") as failure:
@@ -67,7 +67,7 @@ def test_a_worker_killed_between_two_batches_is_replaced(workers: ProcessPool, e
     assert victim not in own_children()
 
 
-def test_a_job_that_kills_every_worker_is_given_up_with_the_clients_name(workers: ProcessPool):
+def test_a_task_that_kills_every_worker_is_an_error_that_names_the_client(workers: ProcessPool):
     with pytest.raises(WorkerError, match="client 2: 3 workers died, the last with exit code -9"):
         outcome(workers, runner_of(DiesAtTwelve()))
 

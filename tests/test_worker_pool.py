@@ -1,4 +1,4 @@
-"""Many clients' tasks: every pool gives the same bits, and so does one client alone."""
+"""Many clients' tasks: every pool gives the same bits as one client alone."""
 
 from __future__ import annotations
 

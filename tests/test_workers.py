@@ -1,4 +1,4 @@
-"""Workers: no more than are useful, replaced when they are stopped, left alone when they are slow."""
+"""Workers: no more than are useful, replaced if they are killed, not replaced if they are slow."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def expected():
-    """The results of the jobs in this process."""
+    """The results of the tasks in this process."""
     return outcome(InProcessPool(), runner_of(Pair()))
 
 

@@ -68,7 +68,7 @@ def initial_weights(build: Callable[[], nn.Module], seed: int) -> Tensor:
 
 
 def flat(module: nn.Module) -> Tensor:
-    """All weights by the documented order: what learns, what is frozen, then the buffers."""
+    """Return all weights in the documented order: trained ones, frozen ones, then the buffers."""
     parameters = list(module.parameters())
     parts = [p for p in parameters if p.requires_grad] + [p for p in parameters if not p.requires_grad]
     parts += [b for b in module.buffers() if b.is_floating_point()]
@@ -78,7 +78,7 @@ def flat(module: nn.Module) -> Tensor:
 def steps_by_hand(
     module: nn.Module, batches: list[Tensor], samples: Samples, lr: float, anchor: list[Tensor], pull: float
 ) -> Tensor:
-    """Plain PyTorch: a copy of the module, its own optimiser, the loss written out."""
+    """Plain PyTorch: a copy of the module, a new optimiser, the loss written out."""
     module = copy.deepcopy(module).train()
     optimiser = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=lr)
     for batch in batches:
@@ -121,7 +121,7 @@ def client_of(build: Callable[[], nn.Module], samples: Samples, sgd: SGD) -> Loc
 
 @dataclass(frozen=True)
 class Alone(Local):
-    """Trains the model received, and keeps it."""
+    """Trains the model received, which becomes the personal one."""
 
     def received_model(self, client: LocalClient, received: Tensor, own: Tensors) -> Tensor | None:
         return received[0] if len(received) else None
@@ -134,7 +134,7 @@ class Alone(Local):
 
 @dataclass(frozen=True)
 class Pair(Alone):
-    """Trains a personal model, pulled towards the one received, and that one beside it."""
+    """Trains a personal model, pulled towards the one received, and a shared one."""
 
     def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         personal = client.learner(own["personal"], anchor=received[0], pull=0.5)
@@ -145,7 +145,7 @@ class Pair(Alone):
 
 @dataclass(frozen=True)
 class Collector(Alone):
-    """Keeps two models, both still in their networks, and a matrix; sends two numbers more."""
+    """Has a state of two models, both still in their networks, and a matrix; sends two values as feedback."""
 
     def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         other, personal = client.learner(received[0]), client.learner(own["personal"])
@@ -156,7 +156,7 @@ class Collector(Alone):
 
 @dataclass(frozen=True)
 class Swapper(Alone):
-    """Keeps the model it receives, and the one that it own before."""
+    """Stores the model that it receives, and the personal model from before."""
 
     def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         return ClientUpdate(received[0], {"personal": received[0], "former": own["personal"]})
@@ -164,7 +164,7 @@ class Swapper(Alone):
 
 @dataclass(frozen=True)
 class Forgetful(Alone):
-    """Keeps something else than it own before."""
+    """Returns a state with other names."""
 
     def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
         return ClientUpdate(received[0], {"souvenir": received[0]})
@@ -216,7 +216,7 @@ class RaisesAtTwelve(Pair):
 
 @dataclass(frozen=True)
 class Sleepy(Alone):
-    """Takes a while."""
+    """Sleeps before it trains."""
 
     seconds: float = 0.0
 
@@ -310,7 +310,7 @@ def assert_same(found: Bits, expected: Bits) -> None:
 
 
 def children(of: int) -> set[int]:
-    """Processes started by one, as the kernel sees them."""
+    """Return the child processes of a process, as the kernel lists them."""
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

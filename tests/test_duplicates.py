@@ -1,4 +1,4 @@
-"""Who sent the same but for noise: evenness against NumPy, and who is and is not found."""
+"""Duplicates up to noise: evenness against NumPy, and which clients are found."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_honest_clients_are_not_noise_apart():
     assert not found(trained(20)).any()
 
 
-def test_where_everybody_adds_noise_nobody_is_accused_of_it():
+def test_if_all_clients_add_noise_no_client_is_taken_for_a_colluder():
     generator = torch.Generator().manual_seed(3)
     alike = trained(12) + 2 * torch.randn(3000, generator=generator).pow(3)
     noise = torch.randn(12, 3000, generator=generator) / 3000**0.5
@@ -64,7 +64,7 @@ def test_where_everybody_adds_noise_nobody_is_accused_of_it():
     assert not found(noisy).any()
 
 
-def test_an_honest_client_with_noise_has_nobody_for_its_equal():
+def test_an_honest_client_with_noise_has_no_duplicate():
     """Its nearest is ordinary, and differs from it by noise, but is nearer to others."""
     rows = trained(12, seed=4)
     kin = rows[0] + 0.2 * trained(3, seed=5)
@@ -85,13 +85,13 @@ def test_rows_that_differ_by_rounding_are_the_same():
     np.testing.assert_array_equal(found(torch.cat([honest, rounded])), groups(20, range(14, 20)))
 
 
-def test_noise_near_nobody_makes_nobody_its_equal():
+def test_noise_that_is_near_no_row_has_no_duplicate():
     honest = trained(14)
     noise = 3 * torch.randn(6, honest.shape[1], generator=torch.Generator().manual_seed(2))
     assert not found(torch.cat([honest, noise])).any()
 
 
-def test_a_row_that_is_no_number_hides_nobody():
+def test_a_row_of_nan_does_not_hide_duplicates():
     honest = trained(14)
     rows = torch.cat(
         [honest, colluders(honest.mean(dim=0), 5, 0.25), torch.full((1, honest.shape[1]), torch.nan)]
