@@ -20,7 +20,6 @@ from fedcap.runs import Result, RoundRecord
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.simulation import Simulation, loop, make_pool
-from reproduction.setups import ABLATION
 
 ABLATION: dict[str, dict[str, Any]] = {
     "customised": {"calibrate": False, "detect": False, "personalise": False},
