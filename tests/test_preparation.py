@@ -15,7 +15,7 @@ import fedcap
 from fedcap.data import federate, partitions
 from fedcap.data.base import Scaling
 from fedcap.data.own import from_arrays
-from fedcap.simulation.inputs import Answering, Preparation, scaling_tensors
+from fedcap.simulation.inputs import Predictor, Preparation, scaling_tensors
 
 BYTES = np.random.default_rng(1).integers(0, 256, (6, 5, 4, 3), dtype=np.uint8)
 """Six images of 5×4 in three colours, channels last."""
@@ -86,7 +86,7 @@ def test_standardising_uses_the_clients_own_mean_and_deviation() -> None:
 
 
 def test_answers_are_probabilities() -> None:
-    answering = Answering(Preparation((4,), False), torch.nn.Linear(4, 3))
+    answering = Predictor(Preparation((4,), False), torch.nn.Linear(4, 3))
     x = torch.randn(5, 4)
     logits = x.double() @ answering.model.weight.double().T + answering.model.bias.double()
     expected = logits.exp() / logits.exp().sum(dim=1, keepdim=True)

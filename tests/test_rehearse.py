@@ -115,7 +115,7 @@ def test_a_rehearsal_finds_the_hostile_site_and_leaves_files_and_no_process(
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["success"], found["finished"], found["malicious"]) == (True, True, ["site-4"])
+    assert (found["ok"], found["finished"], found["malicious"]) == (True, True, ["site-4"])
     assert [row["state"] for row in found["clients"]] == ["active", "active", "active", "removed"]
     hostile = found["clients"][-1]
     assert (hostile["round"], hostile["score"] > 6) == (1, True)

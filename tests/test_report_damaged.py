@@ -21,7 +21,7 @@ from fedcap.report.model import Report, RunData
 from fedcap.report.pack import pack
 from fedcap.report.page import build_report, page
 from fedcap.report.run import Standing
-from fedcap.runs import Mixing, Realised, read
+from fedcap.runs import AttackStats, Mixing, read
 
 NAMES = ["ada", "bob", "cyd"]
 BAD = "<script>alert(1)</script>"
@@ -137,7 +137,7 @@ def test_unreadable_mixing_weights_leave_the_rest(tmp_path: Path, content: bytes
 
 def test_a_run_without_any_finite_number(tmp_path: Path) -> None:
     scores = {"norm": dict.fromkeys(NAMES, None)}
-    sent = Realised(None, None, None)
+    sent = AttackStats(None, None, None)
     rounds = [
         record(n, NAMES, scores=scores, limits={"norm": None}, attack=sent, diverged=NAMES[:2])
         for n in (1, 2)

@@ -17,13 +17,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from fedcap.federation.operator import Federation
 from federation_tools import federation
 from helpers import Killer, call
 from run_tools import SMALL
 
 import fedcap
 from fedcap.cli.report import report_on
+from fedcap.federation.config import Federation
 from fedcap.report import live
 from fedcap.report.live import LivePage, waiting
 from fedcap.report.model import Report

@@ -20,7 +20,7 @@ from fedcap.report.mixing import order_by_similarity
 from fedcap.report.model import Check, Client, Report, RunData
 from fedcap.report.pack import pack, quantise
 from fedcap.report.page import build_report
-from fedcap.runs import Accuracy, ClientAccuracy, Mixing, Realised, read
+from fedcap.runs import Accuracy, AttackStats, ClientAccuracy, Mixing, read
 
 NAMES = ["ada", "bob", "cyd", "dan"]
 
@@ -154,7 +154,7 @@ def test_similar_clients_are_next_to_each_other() -> None:
 
 
 def test_checks_and_figures_of_a_run_that_is_as_it_should_be(tmp_path: Path) -> None:
-    sent = Realised(10.0, 2.0, -0.9)
+    sent = AttackStats(10.0, 2.0, -0.9)
     first = record(1, NAMES, attack=sent, removed={"dan": reason()})
     report = build_report(write(tmp_path, [first, record(2, NAMES[:3])], NAMES, ["dan"]))
     assert [each.mark for each in report.checks] == ["ok"] * 5
@@ -169,7 +169,7 @@ def test_checks_and_figures_of_a_run_that_is_as_it_should_be(tmp_path: Path) -> 
 
 
 def test_checks_of_a_run_in_which_the_detection_failed(tmp_path: Path) -> None:
-    same = Realised(2.0, 2.0, 0.99)
+    same = AttackStats(2.0, 2.0, 0.99)
     first = record(1, NAMES, attack=same, removed={"ada": reason()}, diverged=["ada"])
     report = build_report(write(tmp_path, [first, record(2, NAMES[1:], attack=same)], NAMES, ["dan"]))
     assert {each.name: each.mark for each in report.checks} == {

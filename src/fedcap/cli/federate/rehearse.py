@@ -55,12 +55,8 @@ def rehearse(
     found = play(folder, plan, sites, malicious, SECONDS, say)
     took = time.monotonic() - began
     if as_json:
-        facts: dict[str, Any] = {
-            "folder": str(folder),
-            "seconds": round(took, 1),
-            "success": found.is_success,
-        }
-        facts |= {"success": found.is_success, "finished": found.finished, "malicious": list(found.malicious)}
+        facts: dict[str, Any] = {"folder": str(folder), "seconds": round(took, 1), "ok": found.is_success}
+        facts |= {"finished": found.finished, "malicious": list(found.malicious)}
         print_json({**facts, "clients": found.table.dicts()})
     else:
         print_table(found.table, numbers=False)
