@@ -16,7 +16,7 @@ pictures: demo
 	$(BIN)/python docs/pictures.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 
 import torch
 
@@ -70,8 +69,8 @@ def play_rounds(network: str, method: str, attack: str) -> None:
 def play_steps(clients: int, weights: int) -> None:
     """Do the server's step, with all threads; answer with null if this tree has none that can be called."""
     try:
-        step = getattr(server, "step", step_of_old)(clients, weights)
-    except (ImportError, AttributeError, TypeError):
+        step = server.step(clients, weights)
+    except (AttributeError, TypeError):
         step = None
     while True:
         wait()
@@ -79,19 +78,6 @@ def play_steps(clients: int, weights: int) -> None:
         if step is not None:
             step()
         say(None if step is None else time.perf_counter() - began)
-
-
-def step_of_old(clients: int, weights: int) -> Callable[[], object]:
-    """Return the server's step of trees whose `benchmarks.server` has none to call."""
-    from fedcap.methods import make
-    from fedcap.methods.base import Uploads
-    from fedcap.methods.fedcap import FedCAPState
-
-    method, ids = make("fedcap", t_norm=1e9), torch.arange(clients)
-    counts, models = torch.ones(clients, dtype=torch.float64), torch.randn(clients, weights)
-    state = FedCAPState(torch.zeros(weights), ids, models, models[:0], counts, torch.tensor([0, weights]))
-    uploads = Uploads(ids, torch.randn(clients, weights), counts)
-    return lambda: method.aggregate(state, method.dispatch(state, ids, {}), uploads)
 
 
 def digest_of_work() -> str:

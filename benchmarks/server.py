@@ -13,8 +13,8 @@ import torch
 
 from benchmarks import report
 from benchmarks.work import ALL_THREADS, matmul_peak, peak_memory, threads
+from fedcap.detection import Batch
 from fedcap.methods import make
-from fedcap.methods.base import Uploads, conclude
 from fedcap.methods.fedcap import FedCAPState
 
 Step = Callable[[], tuple[float, float]]
@@ -37,7 +37,7 @@ def step(clients: int, weights: int, preset: str = "paper", rows: Rows | None = 
     """
     models, updates = rows or (torch.randn(clients, weights), torch.randn(clients, weights))
     method = make("fedcap", t_norm=1e9, preset=preset)
-    memory = method.judge.start()
+    memory = method.defence.start()
     ids = torch.arange(clients)
     counts = torch.ones(clients, dtype=torch.float64)
     state = FedCAPState(
@@ -52,13 +52,15 @@ def step(clients: int, weights: int, preset: str = "paper", rows: Rows | None = 
         gains=torch.eye(clients),
         likeness=torch.eye(clients) if preset == "hardened" else torch.empty(0, 0),
     )
-    uploads = Uploads(ids, updates, counts)
+    batch = Batch(ids, updates, counts)
 
     def play() -> tuple[float, float]:
         began = time.perf_counter()
-        dispatch = method.dispatch(state, ids, {})
+        sent = method.send(state, ids)
         between = time.perf_counter()
-        conclude(method, state, memory, dispatch, uploads)
+        view = method.view(state, sent, batch)
+        verdict, _ = method.defence(view, memory)
+        method.update(state, sent, view, verdict)
         return between - began, time.perf_counter() - between
 
     return play

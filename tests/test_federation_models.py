@@ -201,4 +201,4 @@ def test_a_federations_run_is_read_as_any_other(used: Federation, capsys: pytest
         run.model("0")
     code, _, err = call(capsys, "run", "--resume", used.run)
     assert (code, err.count("\n")) == (2, 1)
-    assert f"{used.run} is a federation's: go on with fedcap federate serve" in err
+    assert f"{used.run} is a federation's: its server continues it (fedcap federate serve" in err

@@ -36,7 +36,7 @@ def declared() -> dict[str, str]:
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
-    needed = {DISTRIBUTION.get(name, name) for name in imported() - OPTIONAL}
+    needed = {DISTRIBUTION.get(name, name).replace("_", "-") for name in imported() - OPTIONAL}
     assert needed == declared().keys()
 
 

@@ -103,7 +103,7 @@ def test_the_python_of_the_readme_runs_in_order(
     mine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two rounds on one core tell as much as thirty or a hundred on all.
-    monkeypatch.setattr(Simulation, "finished", property(lambda simulation: simulation.round == 2))
+    monkeypatch.setattr(Simulation, "is_finished", property(lambda simulation: simulation.round == 2))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
     (command,) = (line for line in shown(README) if "patients.csv" in line and "--out" in line)
     succeeds([*shlex.split(command)[1:], "--rounds=2"])

@@ -256,7 +256,7 @@ def test_a_federation_shows_the_ledger_and_removals_by_the_operator(tmp_path: Pa
     (tmp_path / "federation.toml").write_text('host = "here"\n')
     before = report_on(tmp_path)
     assert (before.kind, before.summary) == ("federation", "The federation has not begun.")
-    assert {client.state for client in run_of(before).clients} == {"enrolled"}
+    assert {client.state for client in run_of(before).clients} == {"approved"}
     with made.conductor() as conductor:
         conductor.play()
         made.ledger.remove("1", "it left", 1, by="operator")

@@ -297,7 +297,7 @@ def order_statistics(block: Tensor) -> Tensor:
     if block.device.type != "cpu":
         return block.sort(dim=0).values
     if len(block) > _NETWORK_ROWS:
-        values = block.T.contiguous()
+        values = block.T.clone(memory_format=torch.contiguous_format)
         values.numpy().sort(axis=1)
         return values.T
     rows = list(block.numpy().copy())

@@ -214,15 +214,23 @@ class Defence:
             found, remembered = detector.score(view, owned(name, memory))
             after |= _on_cpu(under(name, remembered))
             for score in found:
-                if score.values.shape != (len(view),):
-                    shape = list(score.values.shape)
-                    raise InputError(
-                        f"detector {name!r} gives {shape} values of {score.name!r} for {len(view)} clients"
-                    )
                 if score.name in {known.name for known in scores}:
                     raise InputError(f"detector {name!r} gives a second score called {score.name!r}")
-                scores.append(replace(score, values=score.values.detach().double().cpu()))
+                scores.append(_checked(name, score, len(view)))
         return scores, after
+
+
+def _checked(detector: str, score: Score, clients: int) -> Score:
+    """Return a score with its numbers on the CPU; refuse one that has not one number per client."""
+    for numbers in (score.values, score.evidence):
+        if numbers is not None and numbers.shape != (clients,):
+            raise InputError(
+                f"detector {detector!r} gives {list(numbers.shape)} values of {score.name!r} for"
+                f" {clients} clients"
+            )
+    values = score.values.detach().double().cpu()
+    evidence = None if score.evidence is None else score.evidence.detach().cpu()
+    return replace(score, values=values, evidence=evidence)
 
 
 def _expand(values: Tensor, rows: Tensor) -> Tensor:
@@ -233,7 +241,8 @@ def _expand(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def _on_cpu(memory: Tensors) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu() for name, tensor in memory.items()}
+    """Return copies on the CPU: the memory may hold views of the updates, which the next round overwrites."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in memory.items()}
 
 
 def make_defence(detectors: Sequence[Any], policy: Any) -> Defence | None:

@@ -143,7 +143,7 @@ def _accuracy(run: RunData, path: Path) -> list[Path]:
 def _spread(axes: Axes, rounds: Sequence[int], spread: Spread, name: str, index: int) -> None:
     mean, low, high = map(numbers, (spread.mean, spread.worst, spread.best))
     (line,) = axes.plot(rounds, mean, color=COLOURS[index], linestyle=LINES[index], label=f"{name}, mean")
-    line.set(linewidth=1.8, marker="o" if len(rounds) == 1 else None)
+    line.set(linewidth=1.8, marker="o" if len(rounds) == 1 else "")
     band = f"{name}, worst to best client"
     axes.fill_between(rounds, low, high, color=COLOURS[index], alpha=0.15, linewidth=0, label=band)
 

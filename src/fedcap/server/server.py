@@ -8,7 +8,8 @@ sites elsewhere. A round is
     sent    = server.supply(requests)     only if `sent.pending` names clients that are asked for an update
     outcome = server.finish(uploads)      which uploads did not count, which clients are removed, and why
 
-Clients have names here. Methods know them by their rows in the client index, and so does `Sent`.
+A round is open from `begin` to `finish` or `cancel`. Clients have names here. Methods know them by their rows
+in the client index, and so does `Sent`.
 """
 
 from __future__ import annotations
@@ -103,14 +104,15 @@ class Server:
     def begin(self, clients: Sequence[str]) -> Sent:
         """Begin a new round with these clients; new ones are added, removed ones are left out.
 
-        A round that was begun and not finished is cancelled: answers to it are late from now on.
+        An open round is abandoned: its number is used up, and answers to it are late.
         """
         self._participants = self.clients.sorted(dict.fromkeys(k for k in clients if k not in self.removed))
         for client in self._participants:
             self.clients.add(client)
+        sent = self.models_for(self._participants)
         self.round += 1
-        self._sent = self.models_for(self._participants)
-        return self._sent
+        self._sent = sent
+        return sent
 
     def supply(self, requests: Sequence[Upload]) -> Sent:
         """Return the models of this round, given the updates of the clients that were pending."""
@@ -122,18 +124,18 @@ class Server:
     def models_for(self, clients: Sequence[str], requests: Sequence[Upload] | None = None) -> Sent:
         """Return what these clients would be sent now; nothing changes.
 
-        If some are pending, call it again with their requests, which have the number of this round.
+        If some are pending, call it again with their requests, whose round is the present one.
         """
         rejected = dict.fromkeys((k for k in clients if k in self.removed), "was removed")
         ids = self.clients.rows([client for client in clients if client not in self.removed])
         sent = self.method.send(self._state, ids)
         if requests is not None and len(sent.pending):
-            sent, without = self._answer_requests(ids, sent.pending, requests)
-            rejected |= without
+            sent, refused = self._models_for_newcomers(ids, sent.pending, requests)
+            rejected |= refused
         sent.rejected = rejected
         return sent
 
-    def _answer_requests(
+    def _models_for_newcomers(
         self, ids: Tensor, pending: Tensor, requests: Sequence[Upload]
     ) -> tuple[Sent, dict[str, str]]:
         """Return the models for clients whose requests are valid, and why the others have none."""
@@ -160,12 +162,11 @@ class Server:
     ) -> RoundOutcome:
         """End the round with what came back, and update the state.
 
-        The models that were sent may be used up by it. `buffer`, N×D, may hold the updates already, in the
-        order of the participants; it may be changed. An error leaves state and round as they were.
+        This call may overwrite the models that were sent. `buffer`, N×D, may hold the updates already, in the
+        order of the participants; it may be overwritten, too. Uploads of clients that the operator removed
+        during the round do not count. After an error the state is unchanged, and the round can be cancelled.
         """
-        sent = self._sent
-        if sent is None or len(sent.pending):
-            raise RuntimeError("no round is under way: call begin, and supply if clients are pending")
+        sent = self._open_round()
         valid = self._validate(sent, uploads, buffer)
         batch = replace(valid.batch, root=root)
         view = self.method.view(self._state, sent, batch)
@@ -178,11 +179,23 @@ class Server:
         self.removed |= outcome.removed
         return outcome
 
+    def _open_round(self) -> Sent:
+        """Return what was sent in the open round."""
+        if self._sent is None or len(self._sent.pending):
+            raise RuntimeError("no round is under way: call begin, and supply if clients are pending")
+        return self._sent
+
     def _validate(self, sent: Sent, uploads: Sequence[Upload], buffer: Tensor | None) -> Validated:
         rows = dict(zip(self.clients.names(sent.ids), sent.ids.tolist(), strict=True))
         assumed = int(self._malicious * len(rows) + 1e-9)
         received = uploads if self.method.shares else []
-        return validate(received, self.round, rows, self._size, sent.feedback, assumed, self._device, buffer)
+        valid = validate(received, self.round, rows, self._size, sent.feedback, assumed, self._device, buffer)
+        out = [client for client in rows if client in self.removed]
+        if not out:
+            return valid
+        mask = ~torch.isin(valid.batch.ids, self.clients.rows(out))
+        rejected = {**valid.rejected, **dict.fromkeys(out, "was removed")}
+        return valid._replace(batch=valid.batch.only(mask), rejected=rejected)
 
     def _outcome(self, sent: Sent, valid: Validated, view: RoundView, verdict: Verdict) -> RoundOutcome:
         """Return what was found, by the names of clients."""
@@ -208,21 +221,28 @@ class Server:
         self, uploads: Sequence[Upload], root: Tensor | None = None, buffer: Tensor | None = None
     ) -> tuple[RoundOutcome, Sent]:
         """Return how the round would end with these uploads, and what would then be sent; nothing changes."""
-        assert self._sent is not None
-        ahead = self.snapshot()
-        ahead._sent = replace(self._sent, is_fresh=False)
-        whole = all(is_valid(upload, self._size, self._sent.feedback) for upload in uploads)
-        outcome = ahead.finish(uploads, root, buffer if whole else None)
-        return outcome, ahead.models_for(self.clients.names(self._sent.ids), requests=())
+        sent = self._open_round()
+        copied = self.snapshot()
+        copied._sent = replace(sent, is_fresh=False)
+        all_valid = all(is_valid(upload, self._size, sent.feedback) for upload in uploads)
+        outcome = copied.finish(uploads, root, buffer if all_valid else None)
+        return outcome, copied.models_for(self.clients.names(sent.ids), requests=())
 
     def snapshot(self) -> Server:
-        """Return a server that stays as this one is now; it shares all tensors, which are never changed."""
-        other = copy(self)
-        other.removed = dict(self.removed)
-        return other
+        """Return a copy that keeps the present state, without the open round.
+
+        It shares the tensors of the state: every step makes a new state and leaves the old one unchanged.
+        """
+        copied = copy(self)
+        copied.removed = dict(self.removed)
+        copied._sent = None
+        return copied
 
     def cancel(self) -> None:
-        """Cancel the current round: it does not count, and the next one has its number."""
+        """Cancel the open round: it does not count, and the next round gets the same number.
+
+        So a driver must tell the answers to both apart; the federation does so by a nonce in each message.
+        """
         if self._sent is None:
             raise RuntimeError("no round is under way: there is none to cancel")
         self.round -= 1
@@ -236,7 +256,7 @@ class Server:
 
     def readmit(self, client: str) -> None:
         """Take a removed client back: it comes as a newcomer, and the detectors forget it."""
-        del self.removed[client]
+        self.removed.pop(client, None)
         if self.method.defence is not None and client in self.clients:
             self._memory = self.method.defence.forget(self._memory, self.clients.row(client))
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from fedcap.detection import Batch
 
 MEDIANS_BELIEVED = 10
-"""Sample counts are claims: a count of more than this many medians is capped at that, and further if
-necessary, so that the malicious clients that are assumed cannot outweigh the honest ones together."""
+"""A claimed sample count is limited to this number of medians. The limit is lower if the malicious clients
+that are assumed could otherwise outweigh the honest ones."""
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 TENSORS = (Tensor, torch.nn.Parameter)
 """The accepted classes of tensors; code of other classes may run when they are read."""
@@ -78,6 +78,7 @@ def validate(
     updates = torch.empty(len(first), size, device=device) if buffer is None else buffer
     values = torch.empty(len(first), feedback)
     claims: dict[str, float] = {}
+    unusable: dict[str, str] = {}
     for client, upload in first.items():
         at = len(claims)
         try:
@@ -86,11 +87,12 @@ def validate(
                 _copy(upload.update, updates[at])
                 if feedback:
                     values[at].copy_(upload.feedback.detach())  # type: ignore[attr-defined]
+                    values[at].nan_to_num_()  # double precision may have held more than single precision can
                 claims[client] = float(min(upload.samples, LARGEST_CLAIM))  # type: ignore[call-overload]
         except Exception as error:  # an object that raises when it is read
             fault = f"cannot be read ({type(error).__name__})"
         if fault is not None:
-            faults.insert(0, (client, fault))
+            unusable[client] = fault
     count = len(claims)
     samples = torch.tensor(list(claims.values()), dtype=torch.float64)
     limit = _largest_believed(samples, assumed_malicious) if count else 0.0
@@ -102,7 +104,7 @@ def validate(
         feedback=values[:count].to(device) if feedback and count else None,
         round=number,
     )
-    rejected: dict[str, str] = {}
+    rejected = dict(reversed(unusable.items()))
     for client, why in faults:
         if client not in claims:
             rejected.setdefault(client, why)
@@ -127,7 +129,8 @@ def is_valid(upload: Upload, size: int, feedback: int) -> bool:
 def _copy(update: object, row: Tensor) -> None:
     """Copy a checked update into a row of the batch, unless it is there already."""
     assert isinstance(update, Tensor)
-    if update.data_ptr() != row.data_ptr() or update.dtype != row.dtype or update.device != row.device:
+    same = (update.data_ptr(), update.stride(), update.dtype, update.device)
+    if same != (row.data_ptr(), row.stride(), row.dtype, row.device):
         row.copy_(update.detach())
 
 
@@ -138,7 +141,7 @@ def _first_answers(
     first: dict[str, Upload] = {}
     faults: list[tuple[str, str]] = []
     for upload in received:
-        client = upload.client if isinstance(upload, Upload) else None
+        client = upload.client if type(upload) is Upload else None
         if type(client) is not str:
             faults.append((NAMELESS, "does not say which client sent it"))
         elif client not in rows:
@@ -162,9 +165,9 @@ def _fault(upload: Upload, size: int, feedback: int) -> str | None:
     if fault is not None:
         return fault
     samples = upload.samples
-    if isinstance(samples, bool) or not isinstance(samples, int | float | np.integer):
+    if type(samples) not in (int, float) and not isinstance(samples, np.integer | np.floating):
         return f"sample count is {type(samples).__name__}, not a number"
-    if not 1 <= samples < math.inf:
+    if not 1 <= samples < math.inf:  # type: ignore[operator]
         return "claims a sample count that is not positive and finite"
     if feedback and (
         _fault_of_vector(upload.feedback, feedback) or not bool(upload.feedback.isfinite().all())  # type: ignore[attr-defined]

@@ -51,9 +51,8 @@ class Adversary:
     ) -> AttackStats | None:
         """Replace the malicious rows of the updates, N×D, and return measures of them.
 
-        `received(n)` are the models, k×D, that client n was sent. With `uploads`, which makes what the server
-        gets from the present updates, the attack may preview rows on the server; `root` is the server's own
-        update.
+        `received(n)` are the models, k×D, that client n was sent. `uploads()` returns the uploads for the
+        current updates; with it the attack can preview the round. `root` is the server's own update.
         """
         malicious = torch.tensor([client in self.clients for client in clients], dtype=torch.bool)
         if self.attack is None or not malicious.any():
@@ -82,7 +81,8 @@ class Adversary:
             None if uploads is None else preview,
         )
         self.attack.apply(view)
-        self._memory = {name: tensor.detach().cpu() for name, tensor in view.memory.items()}
+        # Copies, because the memory may hold views of the updates, which the next round overwrites.
+        self._memory = {name: tensor.detach().cpu().clone() for name, tensor in view.memory.items()}
         return measure_attack(updates, malicious)
 
     def upload(
