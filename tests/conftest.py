@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import torch
 
 from fedcap import aggregators, attacks, detection, methods
 from fedcap.training import single_thread
+
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it; tables are as wide as they are in a pipe
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
