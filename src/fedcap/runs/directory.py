@@ -65,8 +65,16 @@ class RunDirectory:
             self._release()
             if isinstance(error, BlockingIOError):
                 raise BusyError(
-                    f"another process is running in {self.path}: wait until it ends, or give another directory", code="busy", field=str(self.path)) from None
-            raise InputError(f"cannot write to {error.filename or self.path}: {error.strerror}", code="cannot-write", field=str(error.filename or self.path)) from None
+                    f"another process is running in {self.path}: wait until it ends, or give another"
+                    " directory",
+                    code="busy",
+                    field=str(self.path),
+                ) from None
+            raise InputError(
+                f"cannot write to {error.filename or self.path}: {error.strerror}",
+                code="cannot-write",
+                field=str(error.filename or self.path),
+            ) from None
         self._last = None
         return self
 
