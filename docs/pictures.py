@@ -1,7 +1,7 @@
 """Take the README's picture from the demo's report; `make pictures` runs this.
 
 It opens fedcap-demo/report.html in headless Chromium and puts three parts of it into docs/demo.png: the map
-of methods and attacks, what the server sees of each client under Min-Max, and who is mixed from whom.
+of methods and attacks, the lengths of updates under Min-Max, and the mixing weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BOX = """
     const box = part.getBoundingClientRect();
     return [box.x + scrollX, box.y + scrollY, box.width, box.height];
 """
-"""Hides what is of no use in a picture, gives an element a title, and says where it is."""
+"""Hides buttons and explanations, gives an element a title, and returns its place."""
 
 
 def shot(window: Browser, selector: str, title: str) -> Image.Image:
