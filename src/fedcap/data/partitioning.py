@@ -88,6 +88,7 @@ def federate(
         dataset.class_names,
         None if root_set is None else dataset.take(root_set),
         dataset.pixels,
+        features=dataset.features,
     )
 
 
