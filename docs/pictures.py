@@ -53,7 +53,7 @@ def take(report: Path, to: Path) -> None:
         window.open(report, FEDCAP)
         scores = shot(window, "#detection figure", "FedCAP under Min-Max: the length of each client's update")
         window.open(report, f"{FEDCAP}&round={ROUND}")
-        mixing = shot(window, "#mixing figure", f"FedCAP under Min-Max: mixing weights, round {ROUND}")
+        mixing = shot(window, "#mixing figure", f"Mixing weights under Min-Max, round {ROUND}")
     left = max(table.width, scores.width) + 2 * MARGIN
     height = max(table.height + MARGIN + scores.height, mixing.height)
     picture = Image.new("RGB", (left + mixing.width + MARGIN, height + 2 * MARGIN), "white")
