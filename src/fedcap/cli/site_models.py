@@ -42,7 +42,7 @@ class SiteModels(TrainedModels):
 
     def __init__(self, name: str, plan: Plan, state: SiteState) -> None:
         method = methods.registry.build(plan.method.model_dump())
-        inputs = Inputs(plan.shape, plan.classes, plan.pixels)
+        inputs = Inputs(plan.shape, plan.classes, plan.pixels, plan.features or ())
         super().__init__((name,), method, partial(_build, plan), inputs, AtSite(plan, state))
         self._received = state.received
 

@@ -12,7 +12,7 @@ import math
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,8 @@ class Csv(Own):
     def load(self) -> Dataset:
         """Return all rows as vectors of numbers."""
         files, roles = self.files(), self.roles()
-        named = [roles.label, roles.client, roles.test, *roles.features]
-        return cached("csv", {"files": hashes(files), "columns": named}, lambda: _read(files[0], roles))
+        content = {"files": hashes(files), "roles": asdict(roles)}
+        return cached("csv", content, lambda: _read(files[0], roles))
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _read(path: Path, roles: Roles) -> Dataset:
     refuse_gaps(what, x, roles.features, place)
     arrays = {key: _typed(what, named[key], column, place) for key, column in texts.items()}
     notes = (f"{path.name}: a column without a name is left out",) if "" in names else ()
-    return from_arrays(what, x, **arrays, notes=notes)
+    return from_arrays(what, x, **arrays, notes=notes, features=roles.features)
 
 
 def _numbers(
