@@ -105,7 +105,7 @@ class Scaling:
 class FederatedData:
     """The data of all clients: client `names[k]` trains on `train[k]` and is tested on `test[k]`."""
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     train: Sequence[Samples]
     test: Sequence[Samples]
     classes: int

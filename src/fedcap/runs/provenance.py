@@ -1,5 +1,4 @@
-"""The provenance of a run: the facts that are needed to check its results or to compute them again.
-"""
+"""The provenance of a run: the facts that are needed to check its results or to compute them again."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from pydantic import TypeAdapter
+
 
 @dataclass(frozen=True)
 class Shorter:

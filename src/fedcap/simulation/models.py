@@ -155,7 +155,7 @@ class TrainedModels:
         inputs: Inputs,
         source: TensorSource,
     ) -> None:
-        self.clients = tuple(clients)
+        self.clients = clients
         self.inputs = inputs
         self._method = method
         self._build = build

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -352,7 +352,7 @@ class Setup(BaseModel):
             warn_once(note)
         return federated
 
-    def attackers(self, clients: tuple[str, ...]) -> frozenset[str]:
+    def attackers(self, clients: Sequence[str]) -> frozenset[str]:
         """Return the malicious clients: those named, or a draw by the seed."""
         if self.adversary is None:
             return frozenset()
