@@ -88,6 +88,13 @@ class Plan(ConfigFile):
     """The shape of one input."""
     pixels: bool = False
     """Whether inputs are bytes, which are scaled to [−1, 1]."""
+    features: tuple[str, ...] | None = None
+    """The names of the features of a table, in order. A site's columns are matched to them by name."""
+    means: tuple[float, ...] | None = None
+    """The mean of each feature, or of each channel, in the operator's samples. A site's check compares its
+    own samples with it."""
+    deviations: tuple[float, ...] | None = None
+    """The standard deviation of each feature, or of each channel, in the operator's samples."""
     seed: Annotated[int, Field(ge=0)] = 0
     """The seed of all random numbers: the common start, the participants, the order of samples."""
     rounds: Size = 30
