@@ -44,7 +44,7 @@ docs: $(DOCS)
 	$(BIN)/python -m docs
 
 bench: $(RIVALS)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks all
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedcap needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -64,13 +64,17 @@ class Browser:
     def open(self, page: Path | str, fragment: str = "", ready: str = READY) -> None:
         """Open a file or an address, and wait until the page says that it is drawn."""
         address = page.resolve().as_uri() if isinstance(page, Path) else page
-        self._call("POST", "/url", {"url": "about:blank"})
+        self.leave()
         self._call("POST", "/url", {"url": address + fragment})
         try:
             self.wait(ready)
         except AssertionError as error:
             raise AssertionError(f"{error}; the console says {self.complaints()}") from None
         self.settle()
+
+    def leave(self) -> None:
+        """Open an empty page, so that the one before asks for nothing more."""
+        self._call("POST", "/url", {"url": "about:blank"})
 
     def settle(self) -> None:
         """Wait until what was asked for has been drawn."""

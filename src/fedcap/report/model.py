@@ -43,6 +43,8 @@ class Check:
     """`none`: there is nothing to check, or the answer is not known."""
     name: str
     text: str
+    section: str = ""
+    """The section of the page with the details; empty if there is none."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""The provenance of a run: the facts that are needed to check its results or to compute them again.
-"""
+"""The provenance of a run: the facts that are needed to check its results or to compute them again."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from pydantic import TypeAdapter
+
 
 @dataclass(frozen=True)
 class Shorter:
@@ -42,6 +42,8 @@ class Provenance:
     """The names of the classes, in the order of the network's outputs."""
     pixels: bool = False
     """Whether the inputs were bytes, which are scaled to [−1, 1]."""
+    features: Sequence[str] = field(default_factory=list)
+    """The names of the features of a table, in order; empty if they have no names."""
     settings_digest: str = ""
     """The hash of the settings; it shows whether config.toml was changed."""
     course: str = ""
