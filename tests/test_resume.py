@@ -325,7 +325,7 @@ def test_the_demo_can_be_taken_twice_with_other_settings(
         ("two", ["--rounds=2"]),
         ("other", ["--rounds=1", "--seed=1"]),
     ):
-        code, out, err = call(capsys, "demo", "--workers=1", "--out=tour", *flags)
+        code, out, err = call(capsys, "demo", "--workers=1", "--out=tour", "--quiet", *flags)
         assert (code, err) == (0, "")
         tables[name] = (tmp_path / "tour" / "table.json").read_text()
         said = rf"; {2 if name == 'two' else 1} rounds?, seed {int(name == 'other')}"

@@ -14,7 +14,8 @@ from torch import nn
 from fedcap import methods
 from fedcap.errors import InputError
 from fedcap.methods.base import Sent
-from fedcap.server.index import ClientIndex
+from fedcap.names import NumberedNames
+from fedcap.server.index import LONGEST_LIST, ClientIndex
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.state import names_to_tensor, owned, tensor_to_names, under
@@ -75,6 +76,41 @@ def test_clients_keep_their_rows_for_good():
     assert list(again) == [*SITES, "late"]
     with pytest.raises(InputError, match="'mallory' is not in the client index"):
         index.row("mallory")
+
+
+@pytest.mark.parametrize("count", [5, LONGEST_LIST + 1])
+def test_numbered_clients_have_their_numbers_as_rows(count: int):
+    index = ClientIndex(NumberedNames(count))
+    assert index.rows(["3", "0"]).tolist() == [3, 0]
+    assert index.names(torch.tensor([4, 1])) == ["4", "1"]
+    assert index.sorted(["new", "4", "3"]) == ["3", "4", "new"]
+    again = ClientIndex()
+    again.load_state_dict(index.state_dict())
+    assert list(again) == [str(number) for number in range(count)]
+    for name in ("03", "-1", "٣", str(count), "", "9" * 5000):
+        assert name not in index
+        with pytest.raises(InputError, match="not in the client index"):
+            index.row(name)
+    index.add("late")
+    assert index.row("late") == count == len(index) - 1
+    again.load_state_dict(index.state_dict())
+    assert again.name(count) == "late"
+
+
+def test_the_saved_index_of_a_million_numbered_clients_is_one_number():
+    saved = ClientIndex(NumberedNames(1_000_000)).state_dict()
+    assert sum(tensor.numel() for tensor in saved.values()) == 1
+
+
+def test_numbered_names_are_a_sequence():
+    names = NumberedNames(12)
+    assert names == tuple(map(str, range(12)))
+    assert hash(names) == hash(tuple(names))
+    assert names != ["0"]
+    assert (names[3], names[-1], names[9:]) == ("3", "11", ("9", "10", "11"))
+    assert names.index("11") == 11
+    with pytest.raises(ValueError, match="'12'"):
+        names.index("12")
 
 
 def test_names_and_prefixes_are_read_back_from_tensors():
@@ -196,7 +232,7 @@ def test_removed_clients_take_part_in_no_later_round():
     assert outcome.removed["charité"].score == "norm"
     assert outcome.scores["norm"]["charité"] > 5
     assert outcome.limits == {"norm": 5}
-    assert "charité" not in here.select(SITES, 1.0)
+    assert "charité" not in here.select(1.0, SITES)
     assert names(here, here.begin(SITES)) == ["st-mary", "0", "käthe", "9f:3a"]
 
 
@@ -336,12 +372,19 @@ def test_a_client_that_never_took_part_can_be_sent_a_model():
         here.models_for(["x"])
 
 
+def test_clients_of_the_index_are_drawn_as_if_they_were_given():
+    here = server()
+    here.remove("0", "by hand")
+    for share in (0.2, 0.5, 1.0):
+        assert here.select(share) == here.select(share, SITES)
+
+
 def test_selection_does_not_depend_on_the_order_of_the_clients():
     here = server()
     clients = [*SITES, "zoë", "anna"]
-    drawn = here.select(clients, 0.5)
+    drawn = here.select(0.5, clients)
     assert len(drawn) == 4
-    assert here.select(clients[::-1], 0.5) == drawn
+    assert here.select(0.5, clients[::-1]) == drawn
 
 
 # --- A cancelled round

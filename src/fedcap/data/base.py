@@ -46,6 +46,8 @@ class Dataset:
     """Notes for the user about how the data was read, one line each."""
     hash: str = ""
     """The digest, if it is already known."""
+    features: tuple[str, ...] = ()
+    """The names of the features of a table, in order; empty if they have no names."""
 
     @property
     def classes(self) -> int:
@@ -103,7 +105,7 @@ class Scaling:
 class FederatedData:
     """The data of all clients: client `names[k]` trains on `train[k]` and is tested on `test[k]`."""
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     train: Sequence[Samples]
     test: Sequence[Samples]
     classes: int
@@ -116,6 +118,8 @@ class FederatedData:
     """Whether the inputs were pixels as bytes, which are scaled to [−1, 1] here."""
     scaling: Mapping[str, Scaling] = field(default_factory=dict)
     """The standardisation of each client's inputs, by name; empty if they are not standardised."""
+    features: tuple[str, ...] = ()
+    """The names of the features of a table, in order; empty if they have no names."""
 
     def __len__(self) -> int:
         return len(self.train)
@@ -192,6 +196,10 @@ class Source(ABC):
     def prepare(self, federated: FederatedData) -> FederatedData:
         """Return the clients' data in the form that they train on."""
         return federated
+
+    def doubts(self, federated: FederatedData) -> list[str]:
+        """Return what the user should know about the clients' data before training, one line each."""
+        return []
 
     @classmethod
     def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,7 @@ def _store(entry: Path, dataset: Dataset) -> None:
             "owner_names": dataset.owner_names,
             "notes": dataset.notes,
             "hash": dataset.hash,
+            "features": dataset.features,
             "files": {},
         }
         for name, array in _arrays(dataset).items():
@@ -104,6 +105,7 @@ def _open(entry: Path) -> Dataset | None:
             arrays.get("test"),
             tuple(facts["notes"]),
             facts["hash"],
+            tuple(facts.get("features", ())),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -18,6 +18,7 @@ from fedcap.data import partitions
 from fedcap.data.base import Dataset, FederatedData, Source, tensors_digest
 from fedcap.data.partitions import ClassPools, Partition
 from fedcap.errors import InputError
+from fedcap.names import NumberedNames
 from fedcap.registry import as_table
 from fedcap.rng import derive
 
@@ -87,11 +88,14 @@ def federate(
         dataset.class_names,
         None if root_set is None else dataset.take(root_set),
         dataset.pixels,
+        features=dataset.features,
     )
 
 
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+def _distinct(names: Sequence[str]) -> Sequence[str]:
     """Return the clients' names; raise an `InputError` if two clients have the same name."""
+    if isinstance(names, NumberedNames):
+        return names
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(f"two clients are called {repeated[0]!r}: give each owner in the data another name")

@@ -125,7 +125,7 @@ class Conductor:
             return None
         share = max(self.plan.participation, self.plan.least / len(available))
         with single_thread():
-            sent = self.server.begin(self.server.select(available, share))
+            sent = self.server.begin(self.server.select(share, available))
         try:
             return self._play(sent, began)
         except BaseException:

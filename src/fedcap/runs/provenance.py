@@ -42,6 +42,8 @@ class Provenance:
     """The names of the classes, in the order of the network's outputs."""
     pixels: bool = False
     """Whether the inputs were bytes, which are scaled to [−1, 1]."""
+    features: Sequence[str] = field(default_factory=list)
+    """The names of the features of a table, in order; empty if they have no names."""
     settings_digest: str = ""
     """The hash of the settings; it shows whether config.toml was changed."""
     course: str = ""

@@ -1,7 +1,8 @@
 """The client index: from a client's name to its row, by which methods know it, and back.
 
 A name is an opaque string (a number, a user's name, the fingerprint of a key). A client keeps its row for
-good: rows are 0, 1, 2, … in the order in which clients were added.
+good: rows are 0, 1, 2, … in the order in which clients were added. Clients that are numbered from 0 have
+their numbers as rows, without a table.
 """
 
 from __future__ import annotations
@@ -12,39 +13,55 @@ import torch
 from torch import Tensor
 
 from fedcap.errors import InputError
+from fedcap.names import NumberedNames
 from fedcap.state import Tensors, names_to_tensor, tensor_to_names
+
+LONGEST_LIST = 20_000
+"""With more numbered clients than this, their number is saved and not their names."""
 
 
 class ClientIndex:
     """All clients that were ever added, by name and by row."""
 
     def __init__(self, clients: Iterable[str] = ()) -> None:
+        self._set(clients)
+
+    def _set(self, clients: Iterable[str]) -> None:
+        """Replace all clients by these."""
+        self._numbered = clients if isinstance(clients, NumberedNames) else NumberedNames(0)
         self._names: list[str] = []
+        """The names of the clients after the numbered ones."""
         self._rows: dict[str, int] = {}
-        for client in clients:
+        """Their rows."""
+        for client in () if isinstance(clients, NumberedNames) else clients:
             self.add(client)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._numbered) + len(self._names)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        yield from self._numbered
+        yield from self._names
 
     def __contains__(self, client: str) -> bool:
-        return client in self._rows
+        return client in self._rows or client in self._numbered
 
     def add(self, client: str) -> None:
         """Give a client the next row, unless it has one."""
-        if client not in self._rows:
-            self._rows[client] = len(self._names)
+        if client not in self:
+            self._rows[client] = len(self)
             self._names.append(client)
 
     def row(self, client: str) -> int:
         """Return the row of a client."""
-        try:
-            return self._rows[client]
-        except KeyError:
-            raise InputError(f"client {client!r} is not in the client index") from None
+        row = self._find(client)
+        if row is None:
+            raise InputError(f"client {client!r} is not in the client index")
+        return row
+
+    def _find(self, client: str) -> int | None:
+        row = self._rows.get(client)
+        return self._numbered.number(client) if row is None else row
 
     def rows(self, clients: Sequence[str]) -> Tensor:
         """Return the rows of several clients, in the order given."""
@@ -52,22 +69,32 @@ class ClientIndex:
 
     def name(self, row: int) -> str:
         """Return the name of the client in a row."""
-        return self._names[row]
+        first = len(self._numbered)
+        return self._numbered[row] if row < first else self._names[row - first]
 
     def names(self, rows: Tensor) -> list[str]:
         """Return the names of the clients in several rows, in the order given."""
-        return [self._names[row] for row in rows.tolist()]
+        return [self.name(row) for row in rows.tolist()]
 
     def sorted(self, clients: Iterable[str]) -> list[str]:
         """Return the clients in the order of their rows; those without one come last, by name."""
-        return sorted(clients, key=lambda client: (self._rows.get(client, len(self)), client))
+
+        def place(client: str) -> tuple[int, str]:
+            row = self._find(client)
+            return len(self) if row is None else row, client
+
+        return sorted(clients, key=place)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the names, to be saved."""
-        return {"names": names_to_tensor(self._names)}
+        """Return the names, or the number of clients if there are many numbered ones, to be saved."""
+        if not self._names and len(self) > LONGEST_LIST:
+            return {"count": torch.tensor(len(self))}
+        return {"names": names_to_tensor(list(self))}
 
     def load_state_dict(self, tensors: Tensors) -> None:
         """Restore what `state_dict` returned."""
-        self._names, self._rows = [], {}
-        for client in tensor_to_names(tensors["names"]):
-            self.add(client)
+        if "count" in tensors:
+            self._set(NumberedNames(int(tensors["count"])))
+            return
+        names = tensor_to_names(tensors["names"])
+        self._set(NumberedNames(len(names)) if NumberedNames(len(names)) == names else names)

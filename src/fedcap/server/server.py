@@ -89,17 +89,26 @@ class Server:
         self._sent: Sent | None = None
         """What was sent in the current round; None between rounds."""
 
-    def select(self, clients: Sequence[str], participation: float) -> list[str]:
+    def select(self, participation: float, clients: Sequence[str] | None = None) -> list[str]:
         """Draw the participants of the next round among the clients that are not removed.
 
-        The draw does not depend on the order in which the clients are given.
+        They are drawn from all clients of the index, or from those given, in any order.
         """
+        if clients is None:
+            left = torch.ones(len(self.clients), dtype=torch.bool)
+            left[self.clients.rows([client for client in self.removed if client in self.clients])] = False
+            rows = left.nonzero().flatten()
+            return self.clients.names(rows[self._draw(participation, len(left), len(rows))])
         available = self.clients.sorted(client for client in clients if client not in self.removed)
-        count = max(1, round(participation * len(clients)))
-        if count >= len(available):
-            return available
-        order = torch.randperm(len(available), generator=derive(self._seed, "select", self.round + 1))
-        return self.clients.sorted(available[at] for at in order[:count].tolist())
+        return [available[at] for at in self._draw(participation, len(clients), len(available)).tolist()]
+
+    def _draw(self, participation: float, total: int, available: int) -> Tensor:
+        """Return which of the available clients take part, ascending: a share of the total."""
+        count = max(1, round(participation * total))
+        if count >= available:
+            return torch.arange(available)
+        order = torch.randperm(available, generator=derive(self._seed, "select", self.round + 1))
+        return order[:count].sort().values
 
     def begin(self, clients: Sequence[str]) -> Sent:
         """Begin a new round with these clients; new ones are added, removed ones are left out.

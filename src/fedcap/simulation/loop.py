@@ -214,7 +214,9 @@ class Simulation:
     @property
     def _is_deserted(self) -> bool:
         """Whether all clients were removed; then at most one more round is played, to be evaluated."""
-        return all(client in self.server.removed for client in self.names)
+        return len(self.server.removed) >= len(self.names) and all(
+            k in self.server.removed for k in self.names
+        )
 
     def result(self) -> Result:
         """Return the result of the run."""
@@ -245,7 +247,7 @@ class Simulation:
         is_last = number == self.experiment.rounds or self._is_deserted
         evaluate = is_last or number % self.experiment.eval_every == 0
         with watch.on("server"):
-            sent = self.server.begin(self.server.select(self.names, self.experiment.participation))
+            sent = self.server.begin(self.server.select(self.experiment.participation))
             before = self.server.snapshot()
         pending = self.server.clients.names(sent.pending)
         if pending:

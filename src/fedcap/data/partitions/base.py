@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcap.errors import InputError, plural
+from fedcap.names import NumberedNames
 from fedcap.registry import Registry
 
 
@@ -35,9 +36,9 @@ class Partition(ABC):
         """
         return self
 
-    def client_names(self, shares: Sequence[Tensor], owner_names: Sequence[str]) -> tuple[str, ...]:
+    def client_names(self, shares: Sequence[Tensor], owner_names: Sequence[str]) -> Sequence[str]:
         """Return a name for each client, given its samples. By default it is the client's number."""
-        return tuple(str(client) for client in range(len(shares)))
+        return NumberedNames(len(shares))
 
 
 registry: Registry[Partition] = Registry("partition", Partition, "fedcap.data.partitions")
