@@ -289,22 +289,29 @@ def _best(table: GridTable) -> KeyFigure | None:
     return KeyFigure(f"{mean:.1f} %", f"best method: {method}", sentence)
 
 
-def grid_checks(runs: Sequence[Report], planned: int, failed: Sequence[Fact]) -> list[Check]:
-    """Return whether all runs have finished, and each check of single runs over all of them."""
+def grid_checks(
+    names: Sequence[str], runs: Sequence[Report], planned: int, failed: Sequence[Fact]
+) -> list[Check]:
+    """Return whether all runs have finished, and each check of single runs over all of them.
+
+    `names` are those of the runs, the same for all seeds.
+    """
     done = sum(run.state != "unfinished" for run in runs)
     text = f"{done} of {planned} finished"
     if failed:
         text += f", {len(failed)} failed: {_names([each.name for each in failed], MAX_RUNS)}"
     complete = done == planned and not failed
     found = [Check("ok" if complete else "bad" if failed else "warn", "Runs", f"{text}.")]
-    for name in dict.fromkeys(check.name for run in runs for check in run.checks):
-        marks = [(run.title, check.mark) for run in runs for check in run.checks if check.name == name]
-        known = [(title, mark) for title, mark in marks if mark != "none"]
-        wrong = list(dict.fromkeys(title.rpartition(" · seed ")[0] for title, mark in known if mark != "ok"))
-        if known and not wrong:
-            found.append(Check("ok", name, f"No problem in {plural(len(known), 'run')}."))
-        elif known:
-            count = sum(mark != "ok" for _, mark in known)
-            text = f"Look at {count} of {plural(len(known), 'run')}: {_names(wrong, MAX_RUNS)}."
+    marks: dict[str, list[tuple[str, Mark]]] = {}
+    for run_name, run in zip(names, runs, strict=True):
+        for check in run.checks:
+            marks.setdefault(check.name, []).append((run_name, check.mark))
+    for name, all_marks in marks.items():
+        known = plural(sum(mark != "none" for _, mark in all_marks), "run")
+        wrong = [run_name for run_name, mark in all_marks if mark in ("warn", "bad")]
+        if wrong:
+            text = f"Look at {len(wrong)} of {known}: {_names(list(dict.fromkeys(wrong)), MAX_RUNS)}."
             found.append(Check("warn", name, text))
+        elif any(mark == "ok" for _, mark in all_marks):
+            found.append(Check("ok", name, f"No problem in {known}."))
     return found

@@ -26,6 +26,7 @@ from fedcap.report.mixing import MAX_ROWS, mixing_map
 from fedcap.report.model import (
     AccuracyCurves,
     AttackCurves,
+    ClassAccuracy,
     Client,
     Costs,
     Event,
@@ -521,15 +522,14 @@ def _costs(files: RunFiles, limit: SizeLimit) -> Costs | None:
     )
 
 
-def _classes(files: RunFiles) -> list[Fact]:
+def _classes(files: RunFiles) -> list[ClassAccuracy]:
     result = files.result
     if result is None or result.metrics is None:
         return []
-    shared = result.metrics.shared
-    if shared is None or result.tacc_shared is None or result.tacc_shared <= result.tacc_personal:
-        shared = result.metrics.personal
-    accuracies = shared.per_class.items()
-    return [Fact(name, "–" if value is None else f"{value:.1f}") for name, value in accuracies]
+    better = result.metrics.shared
+    if better is None or result.tacc_shared is None or result.tacc_shared <= result.tacc_personal:
+        better = result.metrics.personal
+    return [ClassAccuracy(name, _rounded(value)) for name, value in better.per_class.items()]
 
 
 def _rounded(value: float | None, digits: int = 2) -> float | None:

@@ -65,7 +65,7 @@ export function mixingSection({ run, ui, choose }) {
     "Mixing weights",
     `${HOW_TO_READ}${flagged}`,
     h("div.controls", slider, output),
-    h("div.beside", figure("Weights in one round", map.node), side),
+    h("div.columns", figure("Weights in one round", map.node), side),
   );
   return { node, show };
 }

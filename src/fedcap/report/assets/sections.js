@@ -331,7 +331,7 @@ export function clientsSection({ run: { clients }, ui, choose }) {
 
 export function classesSection({ run }) {
   if (!run.classes?.length) return null;
-  const rows = run.classes.map(({ name, value }) => [name, Number.parseFloat(value)]);
+  const rows = run.classes.map(({ name, accuracy }) => [name, accuracy]);
   const text = "In percent, on the test samples of all honest clients in the last round, with the better of shared and personal models.";
   return { node: section("classes", "Accuracy by class", text, figure("By class", barChart(rows, percent, 100))) };
 }
