@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("rules", "server", "rounds", "parts", "grid", "ray", "federation", "page")
+NAMES = ("rules", "server", "rounds", "parts", "grid", "ray", "federation", "page", "scale")
 
 if unknown := [name for name in sys.argv[1:] if name not in NAMES]:
     sys.exit(f"no benchmark {unknown[0]!r} (known: {', '.join(NAMES)})")

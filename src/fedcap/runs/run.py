@@ -28,6 +28,7 @@ from fedcap.runs.result import (
     accuracy_line,
     client_results,
     has_diverged,
+    recorded_clients,
     removals,
     removed_line,
 )
@@ -162,8 +163,8 @@ def _tidy_rows(
     reason, in the round of the event.
     """
     malicious = frozenset(malicious)
-    columns = _score_columns(rounds)
-    return [row for record in rounds for row in _rows(record, clients, malicious, columns)]
+    columns, listed = _score_columns(rounds), recorded_clients(rounds, clients)
+    return [row for record in rounds for row in _rows(record, listed, malicious, columns)]
 
 
 def _score_columns(rounds: Sequence[RoundRecord]) -> dict[str, str]:
