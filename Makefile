@@ -1,4 +1,4 @@
-# Each target sets itself up: the first call creates .venv and installs what it needs, later ones start at once.
+# The first call of a target creates .venv and installs what the target needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,12 +39,13 @@ lint: $(INSTALLED)
 
 results: $(INSTALLED)
 	$(BIN)/python -m reproduction write
+	$(BIN)/python -m docs.computed
 
 docs: $(DOCS)
 	$(BIN)/python -m docs
 
 bench: $(RIVALS)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks all
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedcap needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -1,6 +1,4 @@
-"""What things cost: `python -m benchmarks [NAME …]` measures and writes into benchmarks/results.
+"""Measurements of speed and memory, and comparisons with other revisions: `python -m benchmarks` lists them.
 
-Every benchmark sets the number of its threads itself and says it in its table. `python -m benchmarks.against
-REV` compares the speed of this tree with that of another revision. `python -m benchmarks.same_bits OLD NEW`
-compares the results of two trees, bit by bit.
+Every benchmark sets the number of its threads itself and writes it into its table in `benchmarks/results`.
 """

@@ -1,8 +1,8 @@
-"""This tree's speed beside another revision's: `python -m benchmarks.against REV [--turns 5]`.
+"""The speed of this tree compared with another revision's: `python -m benchmarks.against REV [--turns 5]`.
 
-REV is checked out into a temporary worktree. Each tree has one process for all jobs. The two play rounds in
-turn, so that both see the same machine, and the best and the median round of each are compared. The first
-round of each job does not count.
+REV is checked out into a temporary worktree. Each tree has one process for all jobs. The two processes play
+rounds in turn, so that both are measured under the same load. The best and the median round of each are
+compared. The first round of each job does not count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ JOBS = {
 
 
 class Player:
-    """A process that plays rounds of the tree at a path whenever it is told."""
+    """A process that plays rounds with the code of a tree, one on each request."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
@@ -50,13 +50,13 @@ class Player:
         if not Path(self.facts["package"]).is_relative_to(tree):
             raise RuntimeError(f"the player of {tree} imports {self.facts['package']}")
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self.process.stdin is not None
         print(line, file=self.process.stdin, flush=True)
 
     def play(self) -> float | None:
-        """Play a round; return its seconds, or none if the tree has no such work."""
-        self.tell("go")
+        """Play a round; return its seconds, or None if the tree has no such work."""
+        self.send("go")
         seconds: float | None = self._answer()
         return seconds
 
@@ -77,7 +77,7 @@ class Player:
 
 @contextmanager
 def checkout(revision: str) -> Iterator[Path]:
-    """Give the path of a temporary worktree of a revision."""
+    """Yield the path of a temporary worktree of a revision."""
     git = ["git", "-C", str(HERE), "worktree"]
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder).resolve() / "tree"
@@ -90,19 +90,19 @@ def checkout(revision: str) -> Iterator[Path]:
 
 
 def in_turns(players: Sequence[Player], job: str, turns: int) -> list[list[float]] | None:
-    """Return the seconds of each player's rounds, or none if one of them cannot play the job.
+    """Return the seconds of each player's rounds, or None if one of them cannot play the job.
 
     The order of the players is reversed in every turn.
     """
     for player in players:
-        player.tell(job)
+        player.send(job)
     taken: list[list[float | None]] = [[] for _ in players]
     for turn in range(turns + 1):
         order = range(len(players)) if turn % 2 else reversed(range(len(players)))
         for at in order:
             taken[at].append(players[at].play())
     for player in players:
-        player.tell("stop")
+        player.send("stop")
     counted = [[seconds for seconds in each[1:] if seconds is not None] for each in taken]
     return counted if all(counted) else None
 
@@ -129,13 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = []
     with checkout(chosen.revision) as tree, Player(HERE) as ours, Player(tree) as theirs:
         if ours.facts["work"] != theirs.facts["work"]:
-            sys.exit(f"{chosen.revision} has other work in benchmarks/work.py: nothing to compare")
+            sys.exit(f"{chosen.revision} has other work in benchmarks/work.py: the two cannot be compared")
         for row in compared([ours, theirs], chosen.turns):
             rows.append(row)
             report.progress(row)
         counts = [player.facts["threads"] for player in (ours, theirs)]
-    used = "one in each worker process and for the run's own sums; in the server step {} here, {} there"
-    print(report.table(f"Seconds a round beside {chosen.revision}", rows, used.format(*counts)))
+    used = "one in each worker process and in the server of a run; in the server step {} here, {} there"
+    print(report.table(f"Seconds per round, compared with {chosen.revision}", rows, used.format(*counts)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What a federated round costs beside the simulated one, and how much of it is Flower's.
+"""The seconds of a federated round compared with a simulated one, and the share that Flower takes.
 
-Both play the same plan on the embedded digits: FedCAP, nobody hostile. The federation is a rehearsal: a
-server and its sites as processes on this machine, over TLS. A site's work is what the simulation needs to
-train one client; what is left of a federated round besides that and the server's step is Flower's: its
-processes, its polling, and the way there and back.
+Both play the same plan on the embedded digits: FedCAP without an attack. The federation is a rehearsal: a
+server and its sites as processes on this machine, over TLS. A site's work is the time in which the simulation
+trains one client. Flower's time is that of a federated round minus a site's work and the server's step: its
+processes, its polling and the transmission.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def federated(clients: int, folder: Path) -> list[Any]:
 
 
 def typical(records: list[Any], part: str) -> float:
-    """Return the median over the rounds after the first, in which newcomers are asked for a request."""
+    """Return the median over the rounds after the first, in which newcomers send a request."""
     return median(getattr(record.seconds, part) for record in records[1:])
 
 
@@ -50,7 +50,7 @@ def compare(clients: int) -> dict[str, Any]:
         "sites": clients,
         "simulated round, s": typical(simulation, "total"),
         "federated round, s": total,
-        "of it a site's work, s": site,
+        "a site's work, s": site,
         "the server's step, s": server,
         "Flower's, s": flower,
         "Flower's, %": 100 * flower / total,
@@ -63,7 +63,7 @@ def main() -> None:
         rows.append(compare(clients))
         progress(rows[-1])
     about = "FedCAP on digits, 13,706 weights, 5 epochs; the median of rounds 2 to 6."
-    write("federation", "A federated round beside the simulated one", rows, "one in each process", about)
+    write("federation", "A federated round compared with a simulated one", rows, "one in each process", about)
 
 
 if __name__ == "__main__":

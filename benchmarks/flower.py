@@ -1,7 +1,7 @@
-"""The other rival: the same work in Flower's simulation (flwr 1.41 with Ray), if they are installed.
+"""The work of the speed benchmark in Flower's simulation (flwr 1.41 with Ray), if both are installed.
 
-Every client is a node; it builds its model, trains and tests as the plain loop does, with one core, and
-keeps its personal model in the node's state. The server averages. Only rounds are timed, not the start.
+Every client is a node. It builds its model, trains and tests as the plain loop does, with one core, and
+stores its personal model in the node's state. The server averages. Only rounds are timed, not the start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def installed() -> bool:
 
 
 def seconds(work: Work, method: str, rounds: int, our_products: bool = False) -> float | None:
-    """Return the seconds of Flower's best round, after one to warm up; nothing if it is not installed.
+    """Return the seconds of Flower's best round after the first one; None if Flower is not installed.
 
     With `our_products`, its clients multiply matrices with the library that fedcap chooses.
     """

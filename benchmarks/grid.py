@@ -1,9 +1,9 @@
-"""Cells an hour: a grid, which plays one cell on each core, beside the same cells one after the other.
+"""Cells per hour of a grid, which plays one cell on each core, compared with one cell after the other.
 
-One after the other, each is a `fedcap run` with two workers, as a script without the grid would have it; and
-once more in one process, whose two workers stay: what is left then is how well two workers share one run.
-All keep all records, in one run of this benchmark, with cells of other seeds each, so that none finds work of
-another's done. The grid's time has the start of its workers in it.
+The cells are played one after the other in two ways: each by `fedcap run` with two workers, as a script
+without the grid does it, and all in one process with one pool of two workers. All ways write all records.
+Each way plays other seeds, so that it finds no finished cells. The grid's time includes the start of its
+workers.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def by_command(planned: Sequence[Cell], store: CellStore) -> None:
 
 
 def one_by_one(planned: Sequence[Cell], store: CellStore) -> None:
-    """Play the cells one after the other with two workers that stay."""
-    with make_pool(WORKERS) as crew:
+    """Play the cells one after the other with one pool of two workers."""
+    with make_pool(WORKERS) as pool:
         for cell in planned:
-            cell.experiment.run(store.directory(cell), crew)
+            cell.experiment.run(store.directory(cell), pool)
             store.save(cell)
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     grid, command, alone = (seconds(way, SEEDS * turn) for turn, way in enumerate(ways))
     row = {
         "cells": count,
-        "grid, cells an hour": 3600 * count / grid,
+        "grid, cells per hour": 3600 * count / grid,
         "fedcap run, one after the other": 3600 * count / command,
         "times fedcap run": command / grid,
         "in one process, one after the other": 3600 * count / alone,
@@ -85,4 +85,4 @@ def main() -> None:
         f"one in each of {available_cores()} workers of the grid, one in each of {WORKERS} workers of a run"
     )
     about = f"Digits, {ROUNDS} rounds: {', '.join(METHODS)} under {', '.join(ATTACKS)}, {SEEDS} seeds."
-    report.write("grid", "Cells an hour", [row], used, about)
+    report.write("grid", "Cells per hour", [row], used, about)

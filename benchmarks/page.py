@@ -1,7 +1,7 @@
-"""How large the page of a run and of a grid is, how long it takes to make, and how soon a browser shows it.
+"""The pages of a run and of a grid: size, seconds to make them, and seconds until a browser shows them.
 
-The records are made up, with the records room's own writers: nothing is trained. Every run has mixing weights
-and changes in every round, so real pages are smaller.
+The records are made up and written by `fedcap.runs`: nothing is trained. Every run has mixing weights and
+changes in every round, so real pages are smaller.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _round(
 
 
 def write_grid(path: Path, seeds: int = SEEDS) -> int:
-    """Write a made-up grid, whose runs differ in their settings alone; return how many it has."""
+    """Write a made-up grid, whose runs differ only in their settings; return the number of runs."""
     first = path / "first"
     write_run(first)
     places = list(product(METHODS, ATTACKS, range(seeds)))
@@ -115,21 +115,21 @@ def write_grid(path: Path, seeds: int = SEEDS) -> int:
 
 
 def first_paint(path: Path) -> float | None:
-    """Return after how many seconds Chromium shows the page, and it is drawn; none without Chromium."""
+    """Return the seconds until Chromium shows the page; None without Chromium."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
     from browser import browser, is_there
 
     if not is_there():
         return None
     with browser() as window:
-        window.open(path)  # so that the browser itself is warm
+        window.open(path)  # the first page also starts the renderer
         window.open(path)
         painted = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
         return float(window.value(painted)) / 1000
 
 
 def measured(what: str, folder: Path, budget: int) -> dict[str, object]:
-    """Return what the page of a directory costs."""
+    """Return size and seconds of the page of a directory."""
     began = time.perf_counter()
     content = page(pack(report_on(folder))).encode()
     took = time.perf_counter() - began
@@ -139,13 +139,13 @@ def measured(what: str, folder: Path, budget: int) -> dict[str, object]:
 
 
 def mixing_cost(clients: int) -> dict[str, object]:
-    """Return what keeping a round's mixing weights costs."""
+    """Return size and seconds of the record of a round's mixing weights."""
     names = [f"client-{number:03}" for number in range(clients)]
     made = Mixing(2, names, names, np.random.default_rng(0).dirichlet(np.full(clients, 3.0), clients))
     began = time.perf_counter()
     frame = made.to_frame()
     took = time.perf_counter() - began
-    return {"clients": clients, "kB a round": len(frame) / 1000, "ms a round": 1000 * took}
+    return {"clients": clients, "kB per round": len(frame) / 1000, "ms per round": 1000 * took}
 
 
 def main() -> None:
@@ -160,5 +160,5 @@ def main() -> None:
     about = "The page that `fedcap report` writes, from made-up records; first paint in headless Chromium."
     report.write("page", "The page", rows, "one", about)
     kept = [mixing_cost(clients) for clients in (36, 100, 1000)]
-    about = "What a round's mixing weights take, clients × clients, a byte each and deflated."
+    about = "The record of a round's mixing weights: clients × clients, a byte each, deflated."
     report.write("mixing", "Mixing weights in the records", kept, "one", about)

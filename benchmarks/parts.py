@@ -1,4 +1,4 @@
-"""Where the time of a run goes, what it needs of memory, and how soon the command line answers."""
+"""Seconds by part of a run, its peak memory, and the start of the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDS = 10
 
 
 class Clock:
-    """An observer that knows when the run began and when each round was written down."""
+    """An observer that records when the run began and when each round was recorded."""
 
     def __init__(self) -> None:
         self.seen: list[float] = []
@@ -44,7 +44,7 @@ class Clock:
 
 
 def measure(data: str, method: str, attack: str) -> dict[str, object]:
-    """Play one run, with records and checkpoints, in a process of its own."""
+    """Play one run, with records and checkpoints, in this process."""
     work = next((work for work in WORK if work.name == data), None)
     settings = {"dataset": data} if work is None else work.settings()
     experiment = fedcap.Experiment(**settings, method=method, attack=attack, rounds=ROUNDS)
@@ -59,7 +59,7 @@ def measure(data: str, method: str, attack: str) -> dict[str, object]:
         "start, s": clock.seen[0] - began,
         **{f"{part}, s": played[part] for part in ("train", "evaluate", "attack", "server")},
         "records, s": clock.seen[-1] - clock.seen[0] - played["total"],
-        "all, s": clock.seen[-1] - began,
+        "total, s": clock.seen[-1] - began,
         "peak memory, GB": peak_memory(),
         "of a worker, GB": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20,
     }
@@ -72,7 +72,7 @@ def main() -> None:
             rows.append(fresh.submit(measure, *run).result())
         report.progress(rows[-1])
     title = f"Seconds by part of a run of {ROUNDS} rounds, with records and checkpoints"
-    report.write("parts", title, rows, "one in the run's own process and in each worker process")
+    report.write("parts", title, rows, "one in the process of the run and in each worker process")
     command = [sys.executable, "-c", "from fedcap.cli import main; main(['--help'])"]
     times = []
     for _ in range(5):

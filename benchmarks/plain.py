@@ -1,9 +1,9 @@
-"""The rival in the speed benchmark: federated rounds in plain PyTorch, written as most projects write them.
+"""The work of the speed benchmark in plain PyTorch, written as most projects write it.
 
-A loop over clients; for each a deep copy of the model, a DataLoader and an optimiser; weights travel as
-state dicts; everybody is tested twice a round through a DataLoader. Torch uses all cores, as it does unless
-told otherwise. The network is the same function, with its layers in the usual order: ReLU, then pool. The
-clients, samples, epochs, steps and tests are the same as ours.
+A loop over clients with a deep copy of the model, a DataLoader and an optimiser for each. Weights are passed
+as state dicts, and all clients are tested twice per round through a DataLoader. Torch uses all cores, its
+default. The network is the same function, with its layers in the usual order: ReLU, then pool. Clients,
+samples, epochs, steps and tests are the same as in fedcap.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One side of `benchmarks.against`: a process that plays rounds of whichever tree it is started in.
+"""One side of `benchmarks.against`: a process that plays rounds with the code of one tree.
 
 It reads a line at a time: a job ("round NETWORK METHOD", "server N D"), then "go" for each round, then
-"stop". It answers each "go" with the seconds that the round took. The script is that of the newer tree in
-both processes; what it imports is the tree's own, so it may use only what both have.
+"stop". It answers each "go" with the seconds of the round. Both processes run the script of the newer tree
+and import the package of their own tree, so the script may use only what both have.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from benchmarks import server
 from benchmarks.work import WORK
 
 ANSWERS = os.fdopen(os.dup(1), "w")
-"""Where answers go; whatever else is printed goes to standard error."""
+"""Answers are written here; all other output goes to standard error."""
 
 
 class Stop(Exception):
-    """The other side wants no more rounds of this job."""
+    """The job has ended: "stop" was read instead of "go"."""
 
 
-def say(value: object) -> None:
+def answer(value: object) -> None:
     print(json.dumps(value), file=ANSWERS, flush=True)
 
 
 def wait() -> None:
-    """Return when told to go."""
+    """Return when "go" is read."""
     if sys.stdin.readline().strip() != "go":
         raise Stop
 
 
 class Turns:
-    """An observer that lets a run go on, round by round, whenever it is told."""
+    """An observer that waits for "go" before each round, and answers with its seconds."""
 
     def started(self, simulation: object) -> None:
         wait()
         self.began = time.perf_counter()
 
     def round_done(self, simulation: object, record: object) -> None:
-        say(time.perf_counter() - self.began)
+        answer(time.perf_counter() - self.began)
         wait()
         self.began = time.perf_counter()
 
     def finished(self, result: object) -> None:
-        raise RuntimeError("the run ended before it was told to")
+        raise RuntimeError('the run ended before "stop" was read')
 
 
 def play_rounds(network: str, method: str, attack: str) -> None:
@@ -67,7 +67,7 @@ def play_rounds(network: str, method: str, attack: str) -> None:
 
 
 def play_steps(clients: int, weights: int) -> None:
-    """Do the server's step, with all threads; answer with null if this tree has none that can be called."""
+    """Do the server's step, with all threads; answer with null if this tree has no such step."""
     try:
         step = server.step(clients, weights)
     except (AttributeError, TypeError):
@@ -77,11 +77,11 @@ def play_steps(clients: int, weights: int) -> None:
         began = time.perf_counter()
         if step is not None:
             step()
-        say(None if step is None else time.perf_counter() - began)
+        answer(None if step is None else time.perf_counter() - began)
 
 
 def digest_of_work() -> str:
-    """Return a digest that is the same in both trees if, and only if, their work is."""
+    """Return a hash of the work, which shows whether both trees have the same."""
     digest = hashlib.sha256()
     for work in WORK:
         x, y = work.data
@@ -98,7 +98,7 @@ def digest_of_work() -> str:
 
 def main() -> None:
     sys.stdout = sys.stderr
-    say({"package": fedcap.__file__, "work": digest_of_work(), "threads": torch.get_num_threads()})
+    answer({"package": fedcap.__file__, "work": digest_of_work(), "threads": torch.get_num_threads()})
     for line in iter(sys.stdin.readline, ""):
         what, *options = line.split()
         try:

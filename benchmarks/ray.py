@@ -1,6 +1,6 @@
-"""What Ray costs: its start, a task that does nothing, and a grid's cells an hour beside the local engine.
+"""The overhead of Ray: its start, an empty task, and a grid's cells per hour compared with the local engine.
 
-The cluster is one of this machine's cores. Its start is measured apart from the cells.
+The cluster consists of this machine. Its start is not part of the grid's time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def took(work: Callable[[], object]) -> float:
 
 
 def nothing() -> None:
-    """What a task does when only its cost is measured."""
+    """Do nothing: an empty task."""
 
 
 def costs(cluster: RayCluster, tasks: int = TASKS) -> dict[str, float]:
@@ -32,7 +32,7 @@ def costs(cluster: RayCluster, tasks: int = TASKS) -> dict[str, float]:
     task = ray.remote(num_cpus=1)(nothing)
     first = took(lambda: ray.get(task.remote()))
     many = took(lambda: ray.get([task.remote() for _ in range(tasks)]))
-    return {"first task, s": first, "a task, ms": 1000 * many / tasks}
+    return {"first task, s": first, "one task, ms": 1000 * many / tasks}
 
 
 def main() -> None:
@@ -47,11 +47,11 @@ def main() -> None:
         local = grid.seconds(grid.in_a_grid, grid.SEEDS)
     row |= {
         "cells": count,
-        "Ray, cells an hour": 3600 * count / on_ray,
-        "local, cells an hour": 3600 * count / local,
+        "Ray, cells per hour": 3600 * count / on_ray,
+        "local, cells per hour": 3600 * count / local,
         "times local": local / on_ray,
     }
     report.progress(row)
-    about = f"An empty task, over {TASKS} of them; and the cells of grid.md: digits, {grid.ROUNDS} rounds."
+    about = f"The mean of {TASKS} empty tasks; the cells of grid.md: digits, {grid.ROUNDS} rounds."
     used = f"one in each of {available_cores()} worker processes"
-    report.write("ray", "What Ray costs on one machine", [row], used, about)
+    report.write("ray", "The overhead of Ray on one machine", [row], used, about)

@@ -1,6 +1,6 @@
-"""How benchmarks tell what they found: a line as it comes, then a table as Markdown and as JSON.
+"""The output of benchmarks: a line per measurement, then a table as Markdown and as JSON.
 
-Every table says on which machine and with how many threads it was measured.
+Every table names the machine and the number of threads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def machine() -> str:
 
 
 def table(title: str, rows: Sequence[Row], threads: str, about: str = "") -> str:
-    """Return the table as Markdown; `threads` says who computed with how many."""
+    """Return the table as Markdown; `threads` says which process used how many."""
     lines = [[text(value) for value in row.values()] for row in rows]
     parts = [f"## {title}", about, markdown(tuple(rows[0]), lines), f"Threads: {threads}. {machine()}."]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,8 +1,8 @@
-"""Rounds a minute: fedcap beside a plain PyTorch loop and beside Flower's simulation, on the same work.
+"""Rounds per minute of fedcap, a plain PyTorch loop and Flower's simulation, on the same work.
 
-Everybody's best round of five counts, after one to warm up; ours and the plain loop's take turns. Ours and
-Flower's run one worker process with one thread on each core; the plain loop has all threads, as torch
-takes them. Rivals are measured as users run them, and once more with the matrix products that ours has.
+The best of five rounds counts, after a first round that does not; fedcap and the plain loop play in turn.
+fedcap and Flower run one worker process with one thread on each core; the plain loop has all threads, torch's
+default. The others are measured as users run them, and again with fedcap's library for matrix products.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Round = Callable[[], object]
 
 @contextmanager
 def ours(work: Work, method: str) -> Iterator[Round]:
-    """Give a function that plays a round of ours; the first has been played."""
+    """Yield a function that plays a round of fedcap; the first has been played."""
     name, _, attacked = method.partition(" under ")
     experiment = fedcap.Experiment(
         **work.settings(),
@@ -38,16 +38,16 @@ def ours(work: Work, method: str) -> Iterator[Round]:
         malicious=0.25,
         rounds=1000,
     )
-    with make_pool() as crew:
+    with make_pool() as pool:
         with threads(1):
-            simulation = Simulation(experiment, crew)
+            simulation = Simulation(experiment, pool)
             simulation.play()
         assert len(simulation.server.removed) == (work.clients // 4 if attacked else 0)
         yield simulation.play
 
 
 def plain(work: Work, method: str) -> Round:
-    """Return a function that plays a round of the plain loop, which trains and tests everybody."""
+    """Return a function that plays a round of the plain loop, which trains and tests all clients."""
     clients = plain_clients(work)
     model = plain_network(work)
     clients[0].fit(plain_network(work), None)
@@ -58,7 +58,7 @@ def plain(work: Work, method: str) -> Round:
 
 
 def with_our_products(play: Round) -> Round:
-    """Return a rival's round with the matrix products that ours has."""
+    """Return the round with fedcap's library for matrix products."""
 
     def played() -> object:
         with fast_products():
@@ -68,9 +68,9 @@ def with_our_products(play: Round) -> Round:
 
 
 def in_turns(*rounds: tuple[Round, int]) -> list[float]:
-    """Return the seconds of each one's best round, given the rounds and with how many threads to play them.
+    """Return the seconds of the best round of each, given functions and their numbers of threads.
 
-    They take turns, so that all see the same machine.
+    They play in turn, so that all are measured under the same load.
     """
     taken = [[_seconds(*each) for each in rounds] for _ in range(TURNS)]
     return [min(times) for times in zip(*taken, strict=True)]
@@ -79,8 +79,8 @@ def in_turns(*rounds: tuple[Round, int]) -> list[float]:
 def shares_of_peak(work: Work) -> tuple[float, float]:
     """Return how close a training step comes to two limits of one core, in percent.
 
-    The first limit is the speed of a large square matrix product; the second is the time of this network's
-    own products alone, each by the faster library.
+    The first limit is the speed of a large square matrix product. The second is the time of the products that
+    this network needs, each by the faster library.
     """
     x, y = (part[:10] for part in work.data)
     network = Network(work.build())
@@ -124,20 +124,20 @@ def main() -> None:
                     "network": work.name,
                     "method": method,
                     "clients": work.clients,
-                    "fedcap, rounds a minute": 60 / mine,
+                    "fedcap, rounds per minute": 60 / mine,
                     "plain loop": 60 / slow,
                     "times the plain loop": slow / mine,
                     "Flower's simulation": None if rival is None else 60 / rival,
                     "times Flower": None if rival is None else rival / mine,
-                    "times the plain loop with our products": same / mine,
-                    "times Flower with our products": None if equal is None else equal / mine,
+                    "times the plain loop with fedcap's products": same / mine,
+                    "times Flower with fedcap's products": None if equal is None else equal / mine,
                     "share of a core's peak, %": peak,
-                    "of its own products' speed, %": own,
+                    "share of its products' speed, %": own,
                 }
             )
             report.progress(rows[-1])
     used = (
         f"fedcap and Flower one in each of {cores} worker processes, the plain loop {ALL_THREADS};"
-        f" our matrix products by {chosen_products()}"
+        f" matrix products of fedcap by {chosen_products()}"
     )
-    report.write("rounds", "Rounds a minute", rows, used)
+    report.write("rounds", "Rounds per minute", rows, used)

@@ -1,8 +1,8 @@
-"""Every aggregation rule beside a straightforward NumPy version and Flower's own function, if installed.
+"""Every aggregation rule compared with a simple NumPy version, and with Flower's function if it is installed.
 
-All three see the same matrix in the same run, with one thread. The best of a few times counts, in seconds
-of the processor, which other programs on the machine change little. 30 % of the rows are malicious. The
-NumPy versions are what one writes down from the formula.
+All three get the same matrix in the same process, with one thread. The best of a few repetitions counts, in
+processor time, which other programs on the machine change little. 30 % of the rows are malicious. The NumPy
+versions follow the formulas directly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedcap import aggregators
 SIZES = ((20, 156_810), (100, 1_000_000))
 REPEATS = 50
 PATIENCE = 3.0
-"""Seconds that a version may take in all before it is not run again."""
+"""The seconds after which a version is not repeated again."""
 
 Version = Callable[[np.ndarray, int], np.ndarray]
 

@@ -1,11 +1,11 @@
 """Compare what two trees compute: `python -m benchmarks.same_bits OLD NEW [--quick] [--only PATTERN]`.
 
 OLD and NEW are git revisions or directories; "." is this tree. Several hundred small runs on `digits` are
-played in both trees, by a process for each (`benchmarks.same_bits_player`), and all that they leave behind is
-compared: rounds, mixing weights, checkpoints, results, digests. It exits with 1 if anything differs.
+played in both trees, each in its own process (`benchmarks.same_bits_player`), and their files are compared:
+rounds, mixing weights, checkpoints, results, digests. The exit code is 1 if anything differs.
 
-What a revision has played is kept in `~/.cache/fedcap-same-bits`, by commit, player, processor and library
-versions, so that only what is new is played the next time. Set FEDCAP_DATA to the folder that has WISDM and
+The items of a revision are cached in `~/.cache/fedcap-same-bits`, by commit, player, processor and library
+versions, so that only new cases are played the next time. Set FEDCAP_DATA to the folder that has WISDM and
 CIFAR-10, or the digests of published outcomes on them are not checked.
 """
 
@@ -40,7 +40,7 @@ Items = Mapping[str, Any]
 
 
 class Side:
-    """One of the two trees, and what its cases leave behind."""
+    """One of the two trees, and the items of its cases."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Side:
 
     @property
     def file(self) -> Path | None:
-        """Where the results of a revision are kept; none for a directory, which may change."""
+        """The file with the items of a revision; None for a directory, which may change."""
         if self.commit is None:
             return None
         return CACHE / f"{hashlib.sha256(json.dumps([self.commit, *machine()]).encode()).hexdigest()}.jsonl"
@@ -65,14 +65,14 @@ class Side:
         for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
             try:
                 self._take(json.loads(line))
-            except ValueError:  # it was cut off in mid-write
+            except ValueError:  # the process was killed while it wrote the line
                 continue
 
-    def _take(self, told: Mapping[str, Any]) -> None:
-        if "cases" in told:
-            self.cases, self.quick = told["cases"], told["quick"]
+    def _take(self, answer: Mapping[str, Any]) -> None:
+        if "cases" in answer:
+            self.cases, self.quick = answer["cases"], answer["quick"]
         else:
-            self.found[told["case"]] = told["items"]
+            self.found[answer["case"]] = answer["items"]
 
     def wanted(self, quick: bool, only: str) -> list[str]:
         """Return the names of the cases that are chosen, in order."""
@@ -106,10 +106,10 @@ class Side:
             head = process.stdout.readline()
             if not head:
                 raise RuntimeError(f"the player of {self.name} ended with {process.wait()}")
-            told = json.loads(head)
-            if not Path(told["package"]).is_relative_to(tree):
-                raise RuntimeError(f"the player of {self.name} imports {told['package']}")
-            self._take(told)
+            facts = json.loads(head)
+            if not Path(facts["package"]).is_relative_to(tree):
+                raise RuntimeError(f"the player of {self.name} imports {facts['package']}")
+            self._take(facts)
             self._keep(json.dumps({"cases": self.cases, "quick": self.quick}))
             left = [name for name in self.wanted(quick, only) if name not in self.found]
             print(json.dumps(left), file=process.stdin, flush=True)
@@ -137,7 +137,7 @@ def commit_of(revision: str) -> str:
 
 
 def machine() -> list[str]:
-    """Return what bits depend on besides the commit: player, processor, libraries, and where the data is."""
+    """Return what bits depend on apart from the commit: player, processor, libraries, folder of the data."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [f"model name: {platform.processor()}"]
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
@@ -176,10 +176,10 @@ def report(old: Side, new: Side, chosen: argparse.Namespace) -> bool:
     same = sum(verdict == "same" for verdict in verdicts.values())
     added = len(verdicts) - same - different
     print(f"{len(verdicts)} cases: {same} same, {different} different" + f", {added} new" * bool(added))
-    told = ", ".join(f"{count} with {kind}" for kind, count in errors.items())
-    print(f"  refused, as cases whose result is an error: {told or 'none'}")
+    counted = ", ".join(f"{count} with {kind}" for kind, count in errors.items())
+    print(f"  cases whose result is an error: {counted or 'none'}")
     for side in (old, new):
-        print(f"  {side.name}: {side.played} played in {side.seconds:.0f} s, the others known from before")
+        print(f"  {side.name}: {side.played} played in {side.seconds:.0f} s, the others read from the cache")
     return not different
 
 

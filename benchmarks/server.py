@@ -1,7 +1,8 @@
-"""The server's step (customise, recover, calibrate, detect) beside the matrix-product peak, as N and D grow.
+"""FedCAP's server step (customise, recover, calibrate, detect) for several N and D, as a share of the peak.
 
-The step and the peak are measured with all threads. Two matrix products are unavoidable: all similarities,
-and mixing. They count as 4 N² D operations. The similarities are symmetric, and only half are computed.
+Step and peak, the speed of a large matrix product, are measured with all threads. The step needs two matrix
+products: all similarities, and mixing. They count as 4 N² D operations; only half of the similarities, which
+are symmetric, are computed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SIZES = (
 def step(clients: int, weights: int, preset: str = "paper", rows: Rows | None = None) -> Step:
     """Return a function that does the server's step once and returns the seconds of its two halves.
 
-    `rows` are the models in its pools, and the updates that come: drawn, if none are given.
+    `rows` are the models in the pool and the updates that are received; drawn if not given.
     """
     models, updates = rows or (torch.randn(clients, weights), torch.randn(clients, weights))
     method = make("fedcap", t_norm=1e9, preset=preset)
@@ -80,7 +81,7 @@ def measure(clients: int, weights: int) -> report.Row:
         "D": weights,
         "customise, s": customise,
         "recover to detect, s": rest,
-        "hardened, times as long": min(map(sum, hardened)) / min(map(sum, taken)),
+        "hardened, times the seconds": min(map(sum, hardened)) / min(map(sum, taken)),
         "share of the peak, %": 100 * 4 * clients**2 * weights / (customise + rest) / peak,
         "peak memory so far, GB": peak_memory(),
     }

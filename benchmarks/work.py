@@ -1,8 +1,8 @@
-"""The work that the speed benchmarks do: the paper's three networks on random samples of the right shape.
+"""The work of the speed benchmarks: the paper's three networks on random samples of the right shape.
 
-Clients have as many samples as in the paper, but there are fewer of them, so that the plain loop ends within
-minutes. A round is the same work whoever does it: every client tests the model it receives, trains five
-epochs in batches of ten, and tests what it has then.
+Clients have as many samples as in the paper, but there are fewer clients, so that the plain loop ends within
+minutes. A round is the same work for each program: every client tests the model it receives, trains five
+epochs in batches of ten, and tests its trained model.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fedcap import models
 from fedcap.products import chosen_products, fast_products
 
 ALL_THREADS = torch.get_num_threads()
-"""What torch takes unless it is told otherwise."""
+"""The default of torch."""
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Compute with so many threads, in torch and in NumPy's libraries; afterwards with as many as before."""
+    """Compute with this number of threads, in torch and in NumPy's libraries; then restore the number."""
     with threadpool_limits(count):
         before = torch.get_num_threads()
         torch.set_num_threads(count)
@@ -61,7 +61,7 @@ class Work:
 
     @property
     def owners(self) -> Tensor:
-        """Whose each sample is."""
+        """The client of each sample."""
         return torch.arange(self.clients).repeat_interleave(self.train + self.test)
 
     @property
@@ -114,13 +114,13 @@ WORK = (
 
 
 def peak_memory() -> float:
-    """Return the gigabytes this process has held; `getrusage` would count its parent's as well."""
+    """Return the peak memory of this process in GB; `getrusage` would include its parent's."""
     status = Path("/proc/self/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 2**20
 
 
 def product_seconds(rows: int, inner: int, columns: int, seconds: float = 0.5) -> float:
-    """Return the least time of a matrix product by MKL or oneDNN, with the threads torch has now."""
+    """Return the least time of a matrix product by MKL or oneDNN, with torch's present number of threads."""
     a, b = torch.randn(rows, inner), torch.randn(inner, columns)
     out = torch.empty(rows, columns)
     best = float("inf")

@@ -105,10 +105,10 @@ class Killer:
 
 
 @contextmanager
-def refused(code: str, field: str | None = None) -> Iterator[None]:
+def refused(code: str, field: str | None = None) -> Iterator[pytest.ExceptionInfo[InputError]]:
     """Expect an `InputError` with a code, and with a field if one is given."""
     with pytest.raises(InputError) as error:
-        yield
+        yield error
     assert error.value.code == code
     assert field in (None, error.value.field)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import against, report, rules
+from benchmarks import __main__ as command
+from benchmarks import against, memory, report, rules
 from benchmarks.work import threads
 
 
@@ -44,7 +45,7 @@ def test_threads_are_as_before_even_after_an_error():
 
 
 @pytest.mark.parametrize("name", rules.NUMPY)
-def test_every_rule_has_a_row_beside_its_rivals(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_every_rule_is_compared_with_numpy(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(rules, "REPEATS", 1)
     row = rules.compare(name, rules.matrix(10, 1200))
     assert (row["rule"], row["N"], row["D"]) == (name, 10, 1200)
@@ -52,7 +53,7 @@ def test_every_rule_has_a_row_beside_its_rivals(name: str, monkeypatch: pytest.M
     assert row["fedcap, ms"] > 0
 
 
-def test_a_table_tells_its_threads_and_is_written_as_markdown_and_json(
+def test_a_table_names_its_threads_and_is_written_as_markdown_and_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
@@ -72,7 +73,7 @@ def test_a_table_tells_its_threads_and_is_written_as_markdown_and_json(
     assert facts["rows"] == rows
 
 
-def test_a_player_of_this_tree_plays_when_told_and_ends_with_its_pipe():
+def test_a_player_of_this_tree_plays_on_request_and_ends_with_its_pipe():
     with against.Player(against.HERE) as player:
         (taken,) = against.in_turns([player], "server 4 50", turns=2)
         (again,) = against.in_turns([player], "server 3 20", turns=1)
@@ -80,3 +81,18 @@ def test_a_player_of_this_tree_plays_when_told_and_ends_with_its_pipe():
     assert len(again) == 1
     assert min(taken + again) > 0
     assert player.process.returncode == 0
+
+
+def test_every_module_with_a_main_function_is_listed():
+    folder = Path(command.__file__).parent
+    runnable = {path.stem for path in folder.glob("[!_]*.py") if "\ndef main(" in path.read_text()}
+    listed = {line.split()[0] for line in command.listing().splitlines()}
+    assert listed == (runnable - {"player", "same_bits_player"}) | {"soak"}
+    with pytest.raises(SystemExit, match="no benchmark 'rounds '"):
+        command.main(["rounds "])
+
+
+def test_the_peak_memory_of_a_round_covers_its_matrices():
+    few = memory.measure("fedcap", memory.HERE, clients=2)
+    many = memory.measure("fedcap", memory.HERE, clients=200)
+    assert many - few > 3 * 200 * memory.WEIGHTS * 4 / 2**30  # pool, models sent, client states

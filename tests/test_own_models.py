@@ -193,7 +193,7 @@ def test_the_command_line_shows_a_bug_in_one_line_and_where_on_demand() -> None:
     assert (plain.returncode, plain.stdout) == (2, "")
     (line,) = (line for line in plain.stderr.splitlines() if line != "imported")
     assert line.startswith(said)
-    assert line.endswith("(FEDCAP_DEBUG=1 shows where)")
+    assert line.endswith("(FEDCAP_DEBUG=1 prints the traceback)")
     debug = run("--model", "own_bugs:BadForward", "--workers", "1", FEDCAP_DEBUG="1")
     assert debug.returncode == 2
     assert 'own_bugs.py", line' in debug.stderr
@@ -219,7 +219,7 @@ def test_a_module_that_fails_on_import_is_shown_as_such() -> None:
         found = run(option, "own_broken:Net", "--workers", "1")
         assert found.returncode == 2
         said = "fedcap: your module own_broken failed on import: ZeroDivisionError: division by zero"
-        assert found.stderr.strip() == f"{said} (FEDCAP_DEBUG=1 shows where)"
+        assert found.stderr.strip() == f"{said} (FEDCAP_DEBUG=1 prints the traceback)"
         found = run(option, "own_broken:Net", "--workers", "1", FEDCAP_DEBUG="1")
         assert "x = 1 / 0" in found.stderr
 

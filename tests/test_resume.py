@@ -66,7 +66,7 @@ def test_an_extended_run_has_the_bits_of_a_long_one(
     assert replace(found, extended=[]) == expected
     before = records.read(short).provenance
     assert found.extended == [records.Shorter(3, before.digest, before.settings_digest)]
-    assert call(capsys, "run", "--resume", run)[0] == 0  # finished: its result is told again
+    assert call(capsys, "run", "--resume", run)[0] == 0  # finished: its result is printed again
     assert_same(run, long, measured=[3])
 
 
@@ -181,7 +181,7 @@ def test_a_run_goes_on_after_its_data_moved(
     assert_same(own, own.parent / "whole")
     config = tomllib.loads((own / "config.toml").read_text())
     assert config["dataset"]["path"] == str(own.parent / "new" / "yours.npz")
-    assert load_experiment(own).run(out=own).tacc == whole.tacc  # from now on without being told
+    assert load_experiment(own).run(out=own).tacc == whole.tacc  # from now on without the path
 
 
 def test_a_finished_run_takes_the_new_place_of_its_data(
@@ -319,18 +319,18 @@ def test_the_demo_can_be_taken_twice_with_other_settings(
 
     monkeypatch.setattr(demo, "ATTACKS", ("none", "min-max", "ipm"))
     monkeypatch.chdir(tmp_path)
-    told = {}
+    tables = {}
     for name, flags in (
         ("one", ["--rounds=1"]),
         ("two", ["--rounds=2"]),
         ("other", ["--rounds=1", "--seed=1"]),
     ):
-        code, out, err = call(capsys, "demo", "--workers=1", "--out=tour", *flags)
+        code, out, err = call(capsys, "demo", "--workers=1", "--out=tour", "--quiet", *flags)
         assert (code, err) == (0, "")
-        told[name] = (tmp_path / "tour" / "table.json").read_text()
+        tables[name] = (tmp_path / "tour" / "table.json").read_text()
         said = rf"; {2 if name == 'two' else 1} rounds?, seed {int(name == 'other')}"
         assert re.search(said, " ".join(out.split()))
-    assert len(set(told.values())) == 3
+    assert len(set(tables.values())) == 3
     runs = [records.read(path) for path in Path("tour/cells").iterdir()]
     assert len(runs) == 27
     assert (
@@ -339,7 +339,7 @@ def test_the_demo_can_be_taken_twice_with_other_settings(
     )
     finished = {run.path: (run.path / "result.json").stat().st_mtime_ns for run in runs}
     call(capsys, "demo", "--workers=1", "--out=tour", "--rounds=1")
-    assert (tmp_path / "tour" / "table.json").read_text() == told["one"]
+    assert (tmp_path / "tour" / "table.json").read_text() == tables["one"]
     assert {path: (path / "result.json").stat().st_mtime_ns for path in finished} == finished
 
 

@@ -202,7 +202,7 @@ def unit(rows: Tensor) -> Tensor:
 
 
 def victims(view: View) -> Tensor:
-    """Return the rows at which the attack aims: the honest clients', or all if no client is honest."""
+    """Return the rows of the clients to damage: the honest ones, or all if no client is honest."""
     return (~view.malicious if bool((~view.malicious).any()) else view.malicious).nonzero().flatten()
 
 
@@ -223,11 +223,11 @@ def damage(view: View, before: Preview, after: Preview) -> float:
 
     `before` is the result of the round without an attack.
     """
-    aimed = victims(view)
-    aimed = aimed[(before.served & after.served).to(aimed.device)[aimed]]
-    if not len(aimed):
+    targets = victims(view)
+    targets = targets[(before.served & after.served).to(targets.device)[targets]]
+    if not len(targets):
         return 0.0
-    back = (before.models[aimed] - after.models[aimed]) * unit(view.updates[aimed])
+    back = (before.models[targets] - after.models[targets]) * unit(view.updates[targets])
     return float(back.sum(dim=1).mean())
 
 
@@ -269,11 +269,6 @@ class Products:
     """N: p · c_i."""
     length: Tensor
     """Scalar: ‖p‖²."""
-
-    def squared_distances(self) -> Tensor:
-        """Return the N×N squared distances between the updates."""
-        squares = self.products.diagonal()
-        return (squares[:, None] + squares[None, :] - 2 * self.products).clamp_min(0)
 
 
 def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Products:

@@ -8,7 +8,7 @@ model. Measured from the server's global model w, where FedCAP compares, the att
 at cosine c to the victim's row; h points against the direction in which the victims want to go. At the
 victim's own norm it passes every test of norms. At the largest norm that passes, it makes the clients that
 are similar to the victim longer in turn, until these are removed. The blind variant knows only what its own
-clients receive and would honestly send, and aims at itself.
+clients receive and would honestly send, and chooses itself as the victim.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Cuckoo(Attack):
             return view.updates[view.malicious]
         geometry = Geometry.of(view, self.blind)
         bad = view.malicious.nonzero().flatten()
-        aimed = bad if self.blind else victims(view)
-        aimed = aimed[:1] if self.gang else aimed
-        chosen = aimed[torch.arange(len(bad), device=aimed.device) % len(aimed)]
+        targets = bad if self.blind else victims(view)
+        targets = targets[:1] if self.gang else targets
+        chosen = targets[torch.arange(len(bad), device=targets.device) % len(targets)]
         similar = geometry.rows[chosen]
         near = unit(similar)
         goal = view.updates[bad].mean(dim=0) if self.blind else target_mean(view)

@@ -29,12 +29,12 @@ class Frame(Attack):
         """Return what makes the server see one row M times; in a request, the honest rows."""
         if view.request:
             return view.updates[view.malicious]
-        aimed = victims(view)
+        targets = victims(view)
         geometry = Geometry.of(view)
         if self.how == "copy":
-            victim = aimed[(view.round if self.rotate else 0) % len(aimed)]
+            victim = targets[(view.round if self.rotate else 0) % len(targets)]
             return view.updates[victim] + (geometry.received[victim] - geometry.received[view.malicious])
-        honest = geometry.rows[aimed]
+        honest = geometry.rows[targets]
         away = -unit(honest.mean(dim=0)).expand(int(view.malicious.sum()), -1)
         usual = float(honest.norm(dim=1).median())
         return geometry.updates(away * longest(view, lambda size: geometry.updates(size * away), usual))

@@ -38,12 +38,12 @@ class Inflate(Attack):
         """Return each attacker's row; in a request, the honest one."""
         if view.request:
             return view.updates[view.malicious]
-        geometry, aimed = Geometry.of(view), victims(view)
+        geometry, targets = Geometry.of(view), victims(view)
         rows = geometry.rows
-        own, usual = rows[view.malicious], _median_length(rows[aimed])
+        own, usual = rows[view.malicious], _median_length(rows[targets])
         far = self.stretch * own.norm(dim=1, keepdim=True).maximum(usual)
         updates = geometry.updates(far * unit(own))
-        longest = _median_length(view.updates[aimed])
+        longest = _median_length(view.updates[targets])
         if "longest" in view.memory:
             longest = longest.maximum(view.memory["longest"].to(longest))
         lengths = updates.norm(dim=1, keepdim=True).clamp_min(SHORTEST)

@@ -33,13 +33,13 @@ class Mimic(Attack):
         learns = not view.request and (view.round <= self.warm_up or not known)
         if not learns and known and known[0] in view.clients:
             return view.updates[view.clients.index(known[0])]
-        aimed = victims(view)
-        centred = view.updates[aimed] - view.updates[aimed].mean(dim=0)
+        targets = victims(view)
+        centred = view.updates[targets] - view.updates[targets].mean(dim=0)
         way = view.memory["way"].to(centred) if "way" in view.memory else noise(view, 1)[0]
         step = (centred @ way) @ centred
         if learns and bool(step.any()):
             way = unit(step)
-        chosen = int(aimed[(centred @ way).abs().argmax()])
+        chosen = int(targets[(centred @ way).abs().argmax()])
         named = [view.clients[chosen]] if view.clients else []
         if learns:
             view.memory.update(way=way, victim=names_to_tensor(named))

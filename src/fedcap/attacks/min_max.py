@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcap.attacks.base import PerturbationAttack, Products, registry
+from fedcap.matrix import gram_to_squared_distances
 
 
 @registry.register("min-max", "minmax")
@@ -21,7 +22,7 @@ class MinMax(PerturbationAttack):
 
     def largest_gamma(self, products: Products) -> Tensor:
         """Return the least, over i, of the positive roots of ‖c_i + γ p‖² = bound."""
-        bound = products.squared_distances().max()
+        bound = gram_to_squared_distances(products.products).max()
         slack = (bound - products.products.diagonal()).clamp_min(0)
         roots = (products.along.square() + products.length * slack).sqrt() - products.along
         return (roots / products.length).min()

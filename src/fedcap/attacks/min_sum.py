@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcap.attacks.base import PerturbationAttack, Products, registry
+from fedcap.matrix import gram_to_squared_distances
 
 
 @registry.register("min-sum", "minsum")
@@ -23,6 +24,6 @@ class MinSum(PerturbationAttack):
 
     def largest_gamma(self, products: Products) -> Tensor:
         """Return the root of Σ_i ‖c_i‖² + N γ² ‖p‖² = bound (the c_i sum to zero)."""
-        bound = products.squared_distances().sum(dim=1).max()
+        bound = gram_to_squared_distances(products.products).sum(dim=1).max()
         slack = (bound - products.products.diagonal().sum()).clamp_min(0)
         return (slack / (len(products.along) * products.length)).sqrt()

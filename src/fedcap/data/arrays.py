@@ -73,7 +73,9 @@ class Arrays(Own):
                 for key, value in given.items()
                 if value is not None and not isinstance(value, str | int)
             }
-            return from_arrays(_WHAT, **{**tables.arrays(_WHAT, self.data, self._roles()), **separate})
+            roles = self._roles()
+            arrays = tables.arrays(_WHAT, self.data, roles)
+            return from_arrays(_WHAT, **{**arrays, **separate}, features=roles.features)
         if self.label is not None or self.ignore:
             raise InputError(
                 "dataset.label and dataset.ignore name columns, and the data is not a data frame"

@@ -49,6 +49,8 @@ class Dataset:
     """Notes for the user about how the data was read, one line each."""
     hash: str = ""
     """The digest, if it is already known."""
+    features: tuple[str, ...] = ()
+    """The names of the features of a table, in order; empty if they have no names."""
 
     @property
     def classes(self) -> int:
@@ -125,6 +127,8 @@ class FederatedData:
     """The standardisation of each client's inputs, by name; empty if they are not standardised."""
     sizes: tuple[Tensor, Tensor] = (_EMPTY, _EMPTY)
     """The numbers of training and of test samples, K each."""
+    features: tuple[str, ...] = ()
+    """The names of the features of a table, in order; empty if they have no names."""
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -235,6 +239,10 @@ class Source(ABC):
     def prepare(self, federated: FederatedData) -> FederatedData:
         """Return the clients' data in the form that they train on."""
         return federated
+
+    def doubts(self, federated: FederatedData) -> list[str]:
+        """Return what the user should know about the clients' data before training, one line each."""
+        return []
 
     @classmethod
     def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,6 +69,7 @@ def _store(entry: Path, dataset: Dataset) -> None:
             "owner_names": dataset.owner_names,
             "notes": dataset.notes,
             "hash": dataset.hash,
+            "features": dataset.features,
             "files": {},
         }
         for name, array in _arrays(dataset).items():
@@ -103,6 +104,7 @@ def _open(entry: Path) -> Dataset | None:
             arrays.get("test"),
             tuple(facts["notes"]),
             facts["hash"],
+            tuple(facts.get("features", ())),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

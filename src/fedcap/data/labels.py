@@ -20,6 +20,10 @@ _BLANK = ("", "nan", "NaN")
 """Texts that stand for a missing label or owner. "NA" and "None" may be names."""
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "train": False, "test": True}
 """The forms of a test flag, in any case."""
+MOST_FROM_FLOATS = 20
+"""The largest number of classes that labels such as 2.0 may have."""
+FEW = 10
+"""With fewer samples than this, each may have another label."""
 
 
 def one_each(what: str, name: str, values: Any, length: int) -> np.ndarray:
@@ -76,6 +80,40 @@ def flags(what: str, name: str, values: np.ndarray) -> Tensor:
             field=name,
         )
     return torch.tensor([_FLAGS[word] for word in words])
+
+
+def numeric_labels_note(what: str, labels: np.ndarray, names: Sequence[str]) -> str | None:
+    """Return a note if labels are floating-point numbers; refuse many values, which are no classes."""
+    values = labels.tolist() if labels.dtype.kind == "O" else []
+    if labels.dtype.kind != "f" and not any(
+        isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral) for value in values
+    ):
+        return None
+    if len(names) > MOST_FROM_FLOATS:
+        raise InputError(
+            f"{what}: y holds floating-point numbers with {len(names)} different values: fedcap predicts"
+            " classes, not amounts; group the values into classes, or give the classes as integers or text",
+            code="bad-value",
+            field="y",
+        )
+    return f"{what}: y holds floating-point numbers; each value is a class: {', '.join(names)}"
+
+
+def refuse_identifiers(names: Sequence[str], samples: int) -> None:
+    """Raise an `InputError` for labels of one class only, or of more classes than half of the samples."""
+    if len(names) < 2:
+        raise InputError(
+            f"all {samples} labels are {names[0]!r}: give samples of at least two classes",
+            code="one-class",
+            field="y",
+        )
+    if samples >= FEW and 2 * len(names) > samples:
+        raise InputError(
+            f"{samples} samples have {len(names)} different labels, such as {names[0]!r}: these look like"
+            " identifiers; name the column of the classes (dataset.label), or group them into fewer classes",
+            code="too-many-classes",
+            field="y",
+        )
 
 
 def _word(value: Any) -> str:

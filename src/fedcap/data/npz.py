@@ -1,6 +1,7 @@
 """The user's own arrays from a NumPy file: inputs `x` and labels `y`.
 
-Optional arrays are `client` (the owner of each sample) and `test` (whether each sample is for testing only).
+Optional arrays are `client` (the owner of each sample), `test` (whether each sample is for testing only) and
+`features` (the name of each column of `x`, if `x` is a table).
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from fedcap.data.files import refuse_web_page, unusable_error
 from fedcap.data.own import Own, from_arrays
 from fedcap.errors import InputError
 
+ARRAYS = ("x", "y", "client", "test", "features")
+"""The arrays of a file that are read."""
+
 
 @registry.register("npz")
 @dataclass(frozen=True)
 class Npz(Own):
-    """Your own arrays: --dataset FILE.npz with x and y, and optionally client and test."""
+    """Your own arrays: --dataset FILE.npz with x and y, and optionally client, test and features."""
 
     path: str = ""
     """The file."""
@@ -44,7 +48,7 @@ class Npz(Own):
     def load(self) -> Dataset:
         """Return all samples."""
         files = self.files()
-        return cached("npz", {"files": hashes(files)}, lambda: read_npz(files[0]))
+        return cached("npz", {"files": hashes(files), "arrays": ARRAYS}, lambda: read_npz(files[0]))
 
 
 def _names(path: Path) -> list[str]:
@@ -69,7 +73,7 @@ def read_npz(path: Path) -> Dataset:
             raise InputError(f"{path} has no array {name!r}, only {', '.join(names) or 'nothing'}")
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("x", "y", "client", "test") if name in names}
+            arrays = {name: file[name] for name in ARRAYS if name in names}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         objects = ": save labels and clients as numbers or text, such as y.astype(str)"
         raise unusable_error(path, f"{error}{objects * ('pickle' in str(error))}") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,14 +19,20 @@ import torch
 from torch import Tensor
 
 from fedcap.data.base import Count, Dataset, FederatedData, Source, registry
-from fedcap.data.labels import flags, numbered, one_each
-from fedcap.data.tables import is_frame, matrix
+from fedcap.data.labels import flags, numbered, numeric_labels_note, one_each
+from fedcap.data.tables import column_names, feature_names, is_frame, matrix
 from fedcap.errors import InputError
 from fedcap.state import Samples
 
 _CHANNELS = (1, 3, 4)
 _READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}
 """The source that reads a file, by its suffix in small letters."""
+_LARGE = 100.0
+"""Inputs with a larger absolute value should be scaled."""
+_SHOWN = 5
+"""The number of clients that a note names."""
+_EXAMINED = 1_000
+"""The number of clients whose samples are looked at for notes."""
 _NEEDED = "give a .csv file, an .npz file with x and y, or a folder of images by class"
 
 
@@ -51,6 +57,20 @@ class Own(Source):
         """Standardise each client's inputs, if `standardise` is set."""
         return federated.standardised() if self.standardise else federated
 
+    def doubts(self, federated: FederatedData) -> list[str]:
+        """Return notes about test samples of one class, and about inputs that are not scaled.
+
+        Only the first clients are looked at: with many clients, reading all samples would take long.
+        """
+        clients = [federated.clients[row] for row in range(min(len(federated), _EXAMINED))]
+        federated = replace(federated, names=federated.names[: len(clients)], clients=clients)
+        is_natural = self.partition in ("natural", {"name": "natural"})
+        found = [
+            _tested_on_one_class(federated, is_natural),
+            None if self.standardise else _unscaled(federated),
+        ]
+        return [note for note in found if note is not None]
+
     @abstractmethod
     def has_owners(self) -> bool:
         """Return whether the data names the owner of each sample."""
@@ -66,6 +86,40 @@ class Own(Source):
             partition = {"name": "groups", **other.groups}
         own = {"partition": partition, "clients": other.clients, "train_share": other.train_share}
         return {**other.suggest({}), "model": other.model, "dataset": own}
+
+
+def _tested_on_one_class(federated: FederatedData, name_clients: bool) -> str | None:
+    """Return a note if all clients are tested on one class or, with `name_clients`, if some are."""
+    single = {
+        name: int(test.y[0])
+        for name, test in zip(federated.names, federated.test, strict=True)
+        if bool((test.y == test.y[0]).all())
+    }
+    if len(single) == len(federated) and len(set(single.values())) == 1:
+        label = federated.class_names[next(iter(single.values()))]
+        who = f"all test samples are of the class {label!r}"
+    elif not single or not name_clients:
+        return None
+    else:
+        names = [*single][:_SHOWN]
+        more = "" if len(names) == len(single) else f" and {len(single) - len(names)} more"
+        who = f"the test samples of a client are of one class only ({', '.join(names)}{more})"
+    return f"{who}: a model that always answers with it is 100 % right; give test samples of more classes"
+
+
+def _unscaled(federated: FederatedData) -> str | None:
+    """Return a note if a feature has large values, with which training with usual rates diverges."""
+    if federated.pixels:
+        return None
+    largest = torch.stack([part.x.abs().amax(dim=0) for part in federated.train]).amax(dim=0)
+    value, place = largest.flatten().max(dim=0)
+    if float(value) <= _LARGE:
+        return None
+    name = f"feature {federated.features[int(place)]!r}" if federated.features else "the inputs"
+    return (
+        f"{name} has values up to {float(value):.4g}, too large for most networks to learn from: scale the"
+        " inputs, or let fedcap do it with dataset.standardise=true"
+    )
 
 
 def table(value: Any) -> Any:
@@ -113,23 +167,39 @@ def _path_table(name: str, reader: str | None = None) -> dict[str, str]:
 
 
 def from_arrays(
-    what: str, x: Any, y: Any, client: Any = None, test: Any = None, notes: tuple[str, ...] = ()
+    what: str,
+    x: Any,
+    y: Any,
+    client: Any = None,
+    test: Any = None,
+    notes: tuple[str, ...] = (),
+    features: Any = None,
 ) -> Dataset:
-    """Return arrays as a data set; `what` names their origin in error messages."""
+    """Return arrays as a data set; `what` names their origin in error messages.
+
+    `features` has the names of the columns of x; a data frame has its own names.
+    """
     inputs = as_array(what, x)
+    if is_frame(x):
+        features = column_names(x)
     if not inputs.size:
         raise InputError(
             f"{what}: x is empty; its shape is {list(inputs.shape)}", code="data-shape", field="x"
         )
     length = len(inputs) if inputs.ndim else 0
-    classes, targets = numbered(what, "y", one_each(what, "y", y, length))
+    labels = one_each(what, "y", y, length)
+    classes, targets = numbered(what, "y", labels)
+    note = numeric_labels_note(what, labels, classes)
+    notes = notes if note is None else (*notes, note)
     owner_names: tuple[str, ...] = ()
     owners = tests = None
     if client is not None:
         owner_names, owners = numbered(what, "client", one_each(what, "client", client, length))
     if test is not None:
         tests = flags(what, "test", one_each(what, "test", test, length))
-    return Dataset(Samples(as_inputs(what, inputs), targets), classes, owners, owner_names, tests, notes)
+    names = () if features is None else feature_names(what, features, inputs.shape)
+    samples = Samples(as_inputs(what, inputs), targets)
+    return Dataset(samples, classes, owners, owner_names, tests, notes, features=names)
 
 
 def as_array(what: str, x: Any) -> np.ndarray:
@@ -161,8 +231,16 @@ def as_inputs(what: str, x: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(x))
     if x.dtype.kind not in "fiub":
         raise InputError(f"{what}: x must hold numbers, not {x.dtype}", code="data-shape", field="x")
-    inputs = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+    with np.errstate(over="ignore"):
+        inputs = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
     if not bool(inputs.isfinite().all()):
+        if x.dtype.kind == "f" and np.isfinite(x).all():
+            largest = float(np.abs(x).max())
+            raise InputError(
+                f"{what}: x has a value of {largest:.3g}, too large for 32-bit numbers: scale the inputs",
+                code="data-shape",
+                field="x",
+            )
         broken = int((~inputs.flatten(1).isfinite().all(dim=1)).sum())
         raise InputError(
             f"{what}: {broken} of {len(x)} inputs are not finite (NaN or infinity)",

@@ -96,6 +96,7 @@ def federate(
         None if root_set is None else dataset.take(root_set),
         dataset.pixels,
         sizes=(train, test),
+        features=dataset.features,
     )
 
 

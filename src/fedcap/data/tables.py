@@ -20,7 +20,7 @@ from pydantic import BeforeValidator
 from fedcap.data.labels import gaps_error, missing_places
 from fedcap.errors import InputError
 
-_LABELS = ("label", "target", "y", "class")
+LABELS = ("label", "target", "y", "class")
 """The default names of the column of labels, in any case."""
 _GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 """Texts that stand for a missing number, in small letters."""
@@ -66,7 +66,7 @@ class Roles:
     ) -> Roles:
         """Return the column of each role: the given one, or the one with a default name.
 
-        The default names are "client", "test" and `_LABELS`; of `_LABELS` the table must have only one.
+        The default names are "client", "test" and `LABELS`; of `LABELS` the table must have only one.
         """
         _refuse_twins(what, columns)
         named = [name for name in (label, client, test) if name is not None]
@@ -75,7 +75,7 @@ class Roles:
                 close = difflib.get_close_matches(name, columns, n=1)
                 hint = f"did you mean {close[0]!r}? " if close else ""
                 raise InputError(
-                    f"{what} has no column {name!r}: {hint}{_listed(columns)}",
+                    f"{what} has no column {name!r}: {hint}{_columns_listed(columns)}",
                     code="unknown-name",
                     field="column",
                 )
@@ -87,10 +87,10 @@ class Roles:
         free = [name for name in columns if name not in named and name not in ignore]
         client = client or _only(free, ("client",))
         test = test or _only(free, ("test",))
-        label = label or _only(free, _LABELS)
+        label = label or _only(free, LABELS)
         if label is None:
             raise InputError(
-                f"{what}: name the column of labels as dataset.label; {_listed(columns)}",
+                f"{what}: name the column of labels as dataset.label; {_columns_listed(columns)}",
                 code="missing-label",
                 field="dataset.label",
             )
@@ -113,12 +113,57 @@ def _refuse_twins(what: str, columns: Sequence[str]) -> None:
             raise InputError(f"{what}: two columns are called {name!r}: rename one of them")
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return the names of a table's columns, or some of them, for an error message."""
+def feature_names(what: str, names: Any, shape: Sequence[int]) -> tuple[str, ...]:
+    """Return the names of the columns of inputs with this shape; refuse names that are not one per column."""
+    found = tuple(str(name) for name in np.asarray(names).ravel().tolist())
+    if len(shape) != 2 or len(found) != shape[1]:
+        raise InputError(
+            f"{what}: features must name each column of x, n×F: it has {len(found)} names, and the shape of"
+            f" x is {list(shape)}",
+            code="data-shape",
+            field="features",
+        )
+    _refuse_twins(what, found)
+    return found
+
+
+def places_of(what: str, wanted: Sequence[str], columns: Sequence[str]) -> list[int]:
+    """Return the place of each wanted feature among the columns, which may be in any order.
+
+    A missing column, or one that is not wanted, is an `InputError` that names it.
+    """
+    for code, wrong, others, verb in (
+        ("missing-feature", [name for name in wanted if name not in columns], columns, "has no column"),
+        (
+            "extra-feature",
+            [name for name in columns if name not in wanted],
+            wanted,
+            "has an unexpected column",
+        ),
+    ):
+        if wrong:
+            more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            close = difflib.get_close_matches(wrong[0], others, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise InputError(
+                f"{what} {verb} {wrong[0]!r}{more}: {hint}the model's features are {listed(wanted)}",
+                code=code,
+                field=wrong[0],
+            )
+    return [columns.index(name) for name in wanted]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return all names, or the first and the last of many."""
     if len(names) <= _SHOWN:
-        return f"columns: {', '.join(names)}"
+        return ", ".join(names)
     half = _SHOWN // 2
-    return f"{len(names)} columns: {', '.join(names[:half])}, …, {', '.join(names[-half:])}"
+    return f"{', '.join(names[:half])}, …, {', '.join(names[-half:])}"
+
+
+def _columns_listed(names: Sequence[str]) -> str:
+    """Return the names of a table's columns, or some of them, for an error message."""
+    return f"{'' if len(names) <= _SHOWN else f'{len(names)} '}columns: {listed(names)}"
 
 
 def number(cell: Any) -> float | None:
@@ -156,6 +201,24 @@ def refuse_gaps(what: str, x: np.ndarray, features: Sequence[str], place: Place)
             f"{what}: {count} missing, the first in {place(row)}, column {features[column]!r}:"
             " fill in missing values, or remove such rows or columns"
         )
+
+
+class Table:
+    """Columns by name, as a CSV or Parquet file holds them; `is_frame` says yes to it."""
+
+    def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
+        self.columns = list(columns)
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()), ()))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._columns[name]
+
+    def to_numpy(self) -> np.ndarray:
+        """Return all columns as one array, n×columns."""
+        return np.column_stack(list(self._columns.values()))
 
 
 def is_frame(value: Any) -> bool:

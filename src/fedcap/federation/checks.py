@@ -24,7 +24,7 @@ from fedcap.federation.config import INVITATION, POLICY, Invitation, Operator, S
 from fedcap.federation.flower import nginx
 from fedcap.federation.flower.compat import bundle_digest, require_flower
 from fedcap.federation.plan import Plan, SitePolicy
-from fedcap.federation.site_data import load_root, load_site_data
+from fedcap.federation.site_data import load_root, load_site_data, unusual_features
 
 AHEAD, BEHIND = 5.0, 300.0
 """By how many seconds Flower accepts a site's clock to be ahead of the server's, or behind."""
@@ -37,6 +37,12 @@ class CheckResult:
     what: str
     ok: bool
     message: str
+    warning: bool = False
+    """Whether the message needs attention although the check passed."""
+
+
+class _Doubt(Exception):
+    """A check passed, and its message needs attention."""
 
 
 def check_operator(operator: Operator) -> list[CheckResult]:
@@ -68,6 +74,7 @@ def check_site(site: SiteDirectory) -> list[CheckResult]:
             "server": lambda: _server(site),
             "plan": lambda: _agreed(site),
             "data": lambda: _data(site),
+            "features": lambda: _features(site),
             "audit": lambda: _audit(site.audit),
         }
     )
@@ -78,6 +85,8 @@ def _run(checks: Mapping[str, Callable[[], str]]) -> list[CheckResult]:
     for what, check in checks.items():
         try:
             results.append(CheckResult(what, True, check()))
+        except _Doubt as doubt:
+            results.append(CheckResult(what, True, str(doubt), warning=True))
         except InputError as error:
             results.append(CheckResult(what, False, str(error)))
     return results
@@ -235,7 +244,25 @@ def _data(site: SiteDirectory) -> str:
     plan = Invitation.read(site.directory / INVITATION).plan
     local = load_site_data(dict(config.dataset), config.client, config.seed, plan).local
     samples = plural(len(local.train), "sample")
-    return f"{samples} to train on, {len(local.test):,} to test on; they fit the plan"
+    found = f"{samples} to train on, {len(local.test):,} to test on; they fit the plan"
+    if bool((local.test.y == local.test.y[0]).all()):
+        label = plan.classes[int(local.test.y[0])]
+        raise _Doubt(f"{found}, but all test samples are of the class {label!r}: accuracy says little")
+    return found
+
+
+def _features(site: SiteDirectory) -> str:
+    config = site.config
+    plan = Invitation.read(site.directory / INVITATION).plan
+    unusual = unusual_features(dict(config.dataset), plan)
+    if unusual:
+        raise _Doubt(
+            f"{plural(len(unusual), 'feature')} unlike the operator's samples ({'; '.join(unusual[:3])}):"
+            " compare the order and the units of the columns with the operator's"
+        )
+    if plan.means is None:
+        return "the plan states no values to compare with"
+    return f"the values of {plural(len(plan.means), 'feature')} are like those in the plan"
 
 
 def _raise(problems: list[str]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedcap.errors import InputError, validation_message
+from fedcap.errors import InputError, invalid
 from fedcap.registry import plain
 from fedcap.runs import Named, read_toml, to_toml
 
@@ -47,9 +47,7 @@ class ConfigFile(BaseModel):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            field = ".".join(map(str, error.errors()[0]["loc"]))
-            message = f"{where or cls.__name__.lower()}: {validation_message(error)}"
-            raise InputError(message, code="bad-setting", field=field or None) from None
+            raise invalid(error).prefixed(where or cls.__name__.lower()) from None
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
@@ -90,6 +88,13 @@ class Plan(ConfigFile):
     """The shape of one input."""
     pixels: bool = False
     """Whether inputs are bytes, which are scaled to [−1, 1]."""
+    features: tuple[str, ...] | None = None
+    """The names of the features of a table, in order. A site's columns are matched to them by name."""
+    means: tuple[float, ...] | None = None
+    """The mean of each feature, or of each channel, in the operator's samples. A site's check compares its
+    own samples with it."""
+    deviations: tuple[float, ...] | None = None
+    """The standard deviation of each feature, or of each channel, in the operator's samples."""
     seed: Annotated[int, Field(ge=0)] = 0
     """The seed of all random numbers: the common start, the participants, the order of samples."""
     rounds: Size = 30

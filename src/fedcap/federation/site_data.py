@@ -17,13 +17,17 @@ from fedcap import data
 from fedcap.data import Dataset, FederatedData, Scaling, Source
 from fedcap.data.partitioning import draw_root
 from fedcap.data.partitions import Partition
-from fedcap.errors import InputError, nearest
+from fedcap.data.tables import listed, places_of
+from fedcap.errors import InputError, nearest, warn_once
 from fedcap.federation.plan import Plan
 from fedcap.runs import overlay
 from fedcap.state import Samples
 from fedcap.training import LocalData
 
 ALL = "all"
+FAR, WIDE = 3.0, 5.0
+"""A feature is unusual if its mean differs from the plan's by more than this number of deviations, or if one
+deviation is this many times as large as the other."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,35 @@ def load_root(dataset: Mapping[str, Any], count: int, plan: Plan) -> Samples:
     return source.prepare(FederatedData((ALL,), [(part, part)], len(plan.classes), "", "")).train[0].to("cpu")
 
 
+def feature_statistics(dataset: Dataset) -> tuple[Tensor, Tensor]:
+    """Return the mean and the deviation of each feature, or of each channel of images and signals."""
+    x = dataset.take(torch.arange(len(dataset.samples))).x.double()
+    axes = (0, *range(2, x.ndim))
+    deviation, mean = torch.std_mean(x, dim=axes, correction=0)
+    return mean, deviation
+
+
+def unusual_features(dataset: Mapping[str, Any], plan: Plan) -> list[str]:
+    """Return a sentence for each feature of a site whose values differ strongly from those in the plan."""
+    if plan.means is None or plan.deviations is None:
+        return []
+    mean, deviation = feature_statistics(_fitting(_source(dataset).load(), plan))
+    there, spread = torch.tensor(plan.means).double(), torch.tensor(plan.deviations).double()
+    if mean.shape != there.shape or spread.shape != there.shape:
+        raise InputError(
+            "means and deviations in the plan must have one number for each feature", code="data"
+        )
+    widest = torch.maximum(deviation, spread)
+    far = (mean - there).abs() > FAR * widest
+    other = (deviation > WIDE * spread) | (spread > WIDE * deviation)
+    names = plan.features or [f"{at}" for at in range(len(there))]
+    return [
+        f"{names[at]}: mean {mean[at]:.4g} and deviation {deviation[at]:.4g} here,"
+        f" {there[at]:.4g} and {spread[at]:.4g} in the plan"
+        for at in (far | other).nonzero().flatten().tolist()
+    ]
+
+
 def _source(dataset: Mapping[str, Any]) -> Source:
     table = data.table(dict(dataset))
     source: Any = data.registry.get(table["name"])
@@ -87,7 +120,13 @@ def _source(dataset: Mapping[str, Any]) -> Source:
 
 
 def _fitting(dataset: Dataset, plan: Plan) -> Dataset:
-    """Return the data set with the plan's classes; refuse one whose inputs are not the plan's."""
+    """Return the data set with the plan's classes and its order of features; refuse one that does not fit."""
+    if plan.features and dataset.features:
+        places = places_of("the data", plan.features, dataset.features)
+        x = dataset.samples.x[:, places]
+        dataset = replace(dataset, samples=Samples(x, dataset.samples.y), features=plan.features)
+    elif plan.features:
+        warn_once(f"the data name no columns: they must be, in order, {listed(plan.features)}")
     shape = tuple(dataset.samples.x.shape[1:])
     if shape != plan.shape or dataset.pixels != plan.pixels:
         here, there = (
@@ -103,6 +142,6 @@ def _fitting(dataset: Dataset, plan: Plan) -> Dataset:
                 f"the data have a class {name!r} that the plan does not have: {nearest(name, plan.classes)}",
                 code="data",
             )
-    places = torch.tensor([plan.classes.index(name) for name in dataset.class_names])
-    samples = Samples(dataset.samples.x, places[dataset.samples.y])
+    classes = torch.tensor([plan.classes.index(name) for name in dataset.class_names])
+    samples = Samples(dataset.samples.x, classes[dataset.samples.y])
     return replace(dataset, samples=samples, class_names=plan.classes)

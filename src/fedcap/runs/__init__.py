@@ -18,8 +18,16 @@ from fedcap.runs.directory import (
 )
 from fedcap.runs.findings import absent_attack, always_refused, mass_removal, refusals
 from fedcap.runs.mixing import MIXING, Mixing
-from fedcap.runs.outcome import ClientOutcome, Curve, Evidence, Norms, Outcome, Place, percentile, settings_key
-from fedcap.runs.provenance import Provenance, Shorter
+from fedcap.runs.outcome import (
+    Curve,
+    Evidence,
+    Norms,
+    Outcome,
+    Place,
+    percentile,
+    settings_key,
+)
+from fedcap.runs.provenance import Provenance
 from fedcap.runs.result import ClientResult, Measures, Metrics, Removal, Result, removals, summarise
 from fedcap.runs.rounds import (
     Accuracy,
@@ -32,7 +40,6 @@ from fedcap.runs.rounds import (
     Seconds,
     finite,
     outcome_fields,
-    recorded,
 )
 from fedcap.runs.run import Run, read
 from fedcap.runs.settings import (
@@ -80,7 +87,6 @@ __all__ = [
     "RunDirectory",
     "Seconds",
     "Settings",
-    "Shorter",
     "absent_attack",
     "always_refused",
     "checked_provenance",
@@ -94,7 +100,6 @@ __all__ = [
     "percentile",
     "read",
     "read_toml",
-    "recorded",
     "refusals",
     "removals",
     "settings_key",

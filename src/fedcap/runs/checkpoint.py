@@ -20,6 +20,7 @@ from fedcap.errors import InputError
 from fedcap.runs.directory import CHECKPOINT, RunDirectory, checksum
 from fedcap.state import Tensors
 
+
 @dataclass(frozen=True)
 class About:
     """The round and the run of a checkpoint."""

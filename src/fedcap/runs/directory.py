@@ -13,7 +13,6 @@ a resumed run drops the later ones with `rewrite_rounds`. The functions `checked
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import zlib
@@ -21,8 +20,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from fedcap.errors import InputError
@@ -49,7 +49,7 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._lock: IO[str] | None = None
+        self._lock: FileLock | None = None
         self._last: str | None = None
         """The checksum of the last line of rounds.jsonl, or none before it is read."""
 
@@ -57,16 +57,24 @@ class RunDirectory:
         """Create the directory, lock it for this process, and remove temporary files of a killed process."""
         try:
             self._create()
-            self._lock = open(self.path / _LOCK, "a")  # not "w", which would empty the target of a link
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = FileLock(self.path / _LOCK, blocking=False)
+            self._lock.acquire()
             for stale in self.path.glob(".*.partial"):
                 stale.unlink()
         except OSError as error:
             self._release()
-            if isinstance(error, BlockingIOError):
+            if isinstance(error, Timeout):
                 raise BusyError(
-                    f"another process is running in {self.path}: wait until it ends, or give another directory", code="busy", field=str(self.path)) from None
-            raise InputError(f"cannot write to {error.filename or self.path}: {error.strerror}", code="cannot-write", field=str(error.filename or self.path)) from None
+                    f"another process is running in {self.path}: wait until it ends, or give another"
+                    " directory",
+                    code="busy",
+                    field=str(self.path),
+                ) from None
+            raise InputError(
+                f"cannot write to {error.filename or self.path}: {error.strerror}",
+                code="cannot-write",
+                field=str(error.filename or self.path),
+            ) from None
         self._last = None
         return self
 
@@ -75,7 +83,7 @@ class RunDirectory:
 
     def _release(self) -> None:
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def _create(self) -> None:

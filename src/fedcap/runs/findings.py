@@ -71,9 +71,8 @@ def mass_removal(record: RoundRecord) -> str | None:
     if not removed or 2 * removed < participants:
         return None
     who = f"{removed} of {participants} participants"
-    return (
-        f"{who} were removed at once in round {record.round} ({_describe_score(record)}): if they are honest, {_ADVICE}"
-    )
+    when = f"in round {record.round} ({_describe_score(record)})"
+    return f"{who} were removed at once {when}: if they are honest, {_ADVICE}"
 
 
 def all_removed(history: Sequence[RoundRecord], clients: Sequence[str]) -> str | None:

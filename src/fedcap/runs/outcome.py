@@ -116,7 +116,9 @@ def read_outcome(path: Path) -> Outcome | None:
     except UnicodeDecodeError:
         raise InputError(f"{path} is damaged: it is not text") from None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)) from None
+        raise InputError(
+            f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)
+        ) from None
     except InputError as error:
         raise InputError(f"{path} is {error}", code="bad-file", field=str(path)) from None
 

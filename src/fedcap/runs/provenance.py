@@ -1,5 +1,4 @@
-"""The provenance of a run: the facts that are needed to check its results or to compute them again.
-"""
+"""The provenance of a run: the facts that are needed to check its results or to compute them again."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedcap.names import LONGEST_LIST, NumberedNames
+
 
 @dataclass(frozen=True)
 class Shorter:
@@ -46,6 +46,8 @@ class Provenance:
     """The names of the classes, in the order of the network's outputs."""
     pixels: bool = False
     """Whether the inputs were bytes, which are scaled to [−1, 1]."""
+    features: Sequence[str] = field(default_factory=list)
+    """The names of the features of a table, in order; empty if they have no names."""
     settings_digest: str = ""
     """The hash of the settings; it shows whether config.toml was changed."""
     course: str = ""

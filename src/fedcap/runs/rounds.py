@@ -190,7 +190,7 @@ def outcome_fields(outcome: RoundOutcome) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """Return a structure in which None replaces every number that is not finite, as JSON has no such number."""
+    """Return a structure in which None replaces every number that is not finite: JSON has no such numbers."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

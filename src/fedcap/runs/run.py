@@ -1,5 +1,4 @@
-"""A run as its directory has it, finished or not: `read` returns a `Run`, without torch and without the data.
-"""
+"""A run as its directory has it, finished or not: `read` returns a `Run` without torch and the data."""
 
 from __future__ import annotations
 
@@ -34,6 +33,7 @@ from fedcap.runs.result import (
 )
 from fedcap.runs.rounds import RoundRecord
 from fedcap.runs.settings import Settings
+
 
 @dataclass(frozen=True, repr=False)
 class Run:
@@ -106,7 +106,11 @@ def read(path: Path | str) -> Run:
         raise InputError(f"{path} holds no run: there is no {CONFIG} in it", code="no-run", field=str(path))
     provenance = checked_provenance(directory, settings)
     if provenance is None:
-        raise InputError(f"{path} holds a run that has not started: there is no {PROVENANCE} in it", code="no-run", field=str(path))
+        raise InputError(
+            f"{path} holds a run that has not started: there is no {PROVENANCE} in it",
+            code="no-run",
+            field=str(path),
+        )
     result = checked_result(directory, settings, provenance)
     rounds = checked_rounds(directory, settings) if result is None else result.history
     return Run(directory.path, settings, provenance, rounds, result)

@@ -153,7 +153,9 @@ def read_toml(path: Path | str) -> dict[str, Any]:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)) from None
+        raise InputError(
+            f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)
+        ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML: {error}", code="bad-file", field=str(path)) from None
 

@@ -150,21 +150,13 @@ class Server:
         """Return the models for clients whose requests are valid, and why the others have none."""
         rows = dict(zip(self.clients.names(pending), pending.tolist(), strict=True))
         valid = validate(requests, self.round, rows, self._size, device=self._device)
-        batch = valid.batch
-        is_finite = dict(zip(batch.ids.tolist(), finite_rows(batch.updates).tolist(), strict=True))
-        found = {
-            row: update
-            for row, update in zip(batch.ids.tolist(), batch.updates, strict=True)
-            if is_finite[row]
-        }
-        sent = self.method.send(self._state, ids, found)
-        rejected = dict.fromkeys((client for client, row in rows.items() if row not in found), "")
-        for client in rejected:
-            if client in valid.rejected:
-                rejected[client] = f"request {valid.rejected[client]}"
-            else:
-                rejected[client] = f"request {'not finite' if rows[client] in is_finite else 'did not come'}"
-        return sent, rejected
+        finite = valid.batch.only(finite_rows(valid.batch.updates))
+        found = dict(zip(finite.ids.tolist(), finite.updates, strict=True))
+        why = dict.fromkeys(rows, "did not come")
+        why |= dict.fromkeys(self.clients.names(valid.batch.ids), "not finite")
+        why |= {client: reason for client, reason in valid.rejected.items() if client in rows}
+        rejected = {client: f"request {why[client]}" for client, row in rows.items() if row not in found}
+        return self.method.send(self._state, ids, found), rejected
 
     def finish(
         self, uploads: Sequence[Upload], root: Tensor | None = None, buffer: Tensor | None = None
@@ -250,7 +242,7 @@ class Server:
     def cancel(self) -> None:
         """Cancel the open round: it does not count, and the next round gets the same number.
 
-        So a driver must tell the answers to both apart; the federation does so by a nonce in each message.
+        So a driver must distinguish the answers to both; the federation does so by a nonce in each message.
         """
         if self._sent is None:
             raise RuntimeError("no round is under way: there is none to cancel")

@@ -79,7 +79,7 @@ class Experiment(Setup):
             if out is None:
                 return self._follow(Simulation(self, pool), observers)
             directory = out if isinstance(out, RunDirectory) else RunDirectory(out)
-            # A mistake that shows only with the data is told before there is a directory.
+            # An error that needs the data to show is raised before the directory is created.
             new = Simulation(self, pool) if directory.is_new else None
             with directory:
                 known = known_result(directory, self, extend)

@@ -45,6 +45,7 @@ def exported(
         "classes": list(models.inputs.class_names),
         "shape": list(preparation.shape),
         "dtype": preparation.dtype,
+        "features": list(preparation.features),
         "run": run,
     }
     if suffix == ".pt2":

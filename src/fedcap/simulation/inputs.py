@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from fedcap.data import FederatedData
 from fedcap.data.base import Scaling
 from fedcap.data.own import as_array, as_inputs
-from fedcap.errors import InputError
+from fedcap.data.tables import column_names, is_frame, listed, places_of
+from fedcap.errors import InputError, warn_once
 from fedcap.runs import Provenance
 
 WHAT = "inputs"
@@ -32,17 +33,20 @@ class Inputs:
     """In the order of the network's outputs."""
     pixels: bool
     """Whether inputs were bytes, which are scaled to [−1, 1]."""
+    features: tuple[str, ...] = ()
+    """The names of the features of a table, in order; empty if they have no names."""
 
     @classmethod
     def of(cls, data: FederatedData) -> Inputs:
         """Return the inputs and classes of networks that train on this data."""
         names = data.class_names or tuple(str(label) for label in range(data.classes))
-        return cls(data.shape, names, data.pixels)
+        return cls(data.shape, names, data.pixels, data.features)
 
     @classmethod
     def recorded(cls, provenance: Provenance) -> Inputs:
         """Return what a run recorded."""
-        return cls(tuple(provenance.shape), tuple(provenance.class_names), provenance.pixels)
+        names, features = tuple(provenance.class_names), tuple(provenance.features)
+        return cls(tuple(provenance.shape), names, provenance.pixels, features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,8 @@ class Preparation:
     pixels: bool
     scaling: Scaling | None = None
     """How the client's inputs were standardised, if they were."""
+    features: tuple[str, ...] = ()
+    """The names of the features of a table, in order; empty if they have no names."""
 
     def __call__(self, inputs: Any) -> Tensor:
         """Return inputs, n×H×W, n×H×W×C, n×C×H×W or n×…, as the client's network takes them."""
@@ -64,8 +70,17 @@ class Preparation:
         return "uint8" if self.pixels else "float32"
 
     def arranged(self, inputs: Any) -> Tensor:
-        """Return inputs in the shape of the network's, as bytes if the run's were bytes, else as floats."""
+        """Return inputs in the shape of the network's, as bytes if the run's were bytes, else as floats.
+
+        The columns of a data frame are matched to the run's features by name, in any order.
+        """
         array = as_array(WHAT, inputs)
+        if self.features and is_frame(inputs):
+            array = array[:, places_of(WHAT, self.features, column_names(inputs))]
+        elif self.features:
+            warn_once(
+                f"{WHAT}: the columns of x have no names: they must be, in order, {listed(self.features)}"
+            )
         x = as_inputs(WHAT, _bytes(array) if self.pixels else _numbers(array))
         found = tuple(x.shape[1:])
         if found == self.shape:

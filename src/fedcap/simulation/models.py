@@ -221,9 +221,9 @@ class TrainedModels:
         self._check()
         scaling = self._source.scaling()
         who = None if client is None else self._known(client)
-        shape, pixels = self.inputs.shape, self.inputs.pixels
+        inputs = self.inputs
         if not scaling:
-            return Preparation(shape, pixels)
+            return Preparation(inputs.shape, inputs.pixels, features=inputs.features)
         if who is None:
             raise InputError(
                 "the run standardised each client's inputs by its own data: name the client",
@@ -232,7 +232,7 @@ class TrainedModels:
             )
         row = self.clients.index(who)
         own = Scaling(*(scaling[part][row].cpu().clone() for part in ("mean", "deviation")))
-        return Preparation(shape, pixels, own)
+        return Preparation(inputs.shape, inputs.pixels, own, inputs.features)
 
     def predictor(self, client: str | int | None = None, reading: str = "personal") -> Predictor:
         """Return a model together with its preparation and a softmax."""

@@ -29,6 +29,7 @@ from pydantic import (
 
 from fedcap import aggregators, attacks, data, methods, models
 from fedcap.data import FederatedData, partitions
+from fedcap.data.labels import refuse_identifiers
 from fedcap.errors import InputError, nearest, validation_message, warn_once
 from fedcap.fingerprint import source_digest, written
 from fedcap.registry import GIVEN, Registry, as_table, spelling
@@ -346,11 +347,13 @@ class Setup(BaseModel):
     def load_data(self) -> FederatedData:
         """Load the data set and partition it."""
         dataset = self.source.load()
-        for note in dataset.notes:
-            warn_once(note)
-        return data.federate_source(
+        refuse_identifiers(dataset.class_names, len(dataset.samples))
+        federated = data.federate_source(
             self.source, dataset, self.seed, root=self.trainer.root_samples, holdout=self.holdout
         )
+        for note in (*dataset.notes, *self.source.doubts(federated)):
+            warn_once(note)
+        return federated
 
     def attackers(self, clients: Sequence[str]) -> frozenset[str]:
         """Return the malicious clients: those named, or a draw by the seed."""

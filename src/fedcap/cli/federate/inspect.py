@@ -110,8 +110,11 @@ def check(directory: EitherDirectory, as_json: AsJson = False) -> None:
         print_json({"ok": not wrong, "checks": [asdict(one) for one in found]})
     else:
         for one in found:
-            echo(f"  {'ok' if one.ok else '✗ '}  {one.what:<11}  {one.message}")
-        echo(f"{plural(len(wrong), 'problem')} to solve" if wrong else "no problems")
+            mark = "! " if one.warning else "ok" if one.ok else "✗ "
+            echo(f"  {mark}  {one.what:<11}  {one.message}")
+        warnings = sum(one.warning for one in found)
+        summary = f"{plural(len(wrong), 'problem')} to solve" if wrong else "no problems"
+        echo(f"{summary}, {plural(warnings, 'warning')}" if warnings else summary)
     if wrong:
         raise typer.Exit(FAILED)
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 OF_RUNS = ("dataset", "method", "model", "training", "rounds", "seed", "participation")
 """The settings of a plan that have the same defaults as those of a run."""
+MOST_FEATURES = 1000
+"""With more features than this, the plan does not state their means and deviations."""
 
 ClientName = Annotated[
     str, typer.Argument(metavar="CLIENT", help="Its name, its fingerprint, or the start of its fingerprint.")
@@ -120,6 +122,7 @@ def plan_like(name: str, asked: dict[str, Any]) -> Plan:
     """Return a plan for samples like those of a data set, with the options that suit it."""
     from fedcap.federation.build import propose
     from fedcap.federation.flower.compat import bundle_digest
+    from fedcap.federation.site_data import feature_statistics
     from fedcap.simulation import Experiment
 
     more = {key: value for key, value in asked.items() if key not in OF_RUNS}
@@ -127,6 +130,11 @@ def plan_like(name: str, asked: dict[str, Any]) -> Plan:
     settings = experiment.settings()
     samples = experiment.source.load()
     more |= {key: settings[key] for key in ("rounds", "seed", "participation")}
+    mean, deviation = feature_statistics(samples)
+    if len(mean) <= MOST_FEATURES:
+        more |= {"means": mean.tolist(), "deviations": deviation.tolist()}
+    if samples.features:
+        more["features"] = samples.features
     return propose(
         name,
         settings["method"],
