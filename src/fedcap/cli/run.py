@@ -189,8 +189,8 @@ def _plan(experiment: Experiment) -> dict[str, Any]:
             "clients": list(simulation.names),
             "malicious": [name for name in simulation.names if name in simulation.malicious],
             "weights": simulation.layout.size,
-            "train_samples": sum(map(len, simulation.data.train)),
-            "test_samples": sum(map(len, simulation.data.test)),
+            "train_samples": int(simulation.data.sizes[0].sum()),
+            "test_samples": int(simulation.data.sizes[1].sum()),
             "products": chosen_products(),
         }
 

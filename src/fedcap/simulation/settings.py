@@ -242,6 +242,9 @@ class Setup(BaseModel):
     """How clients train."""
     eval_every: Annotated[int, Field(ge=1)] = 1
     """Accuracy is measured once in this number of rounds, and in the last round."""
+    eval_clients: Annotated[int, Field(ge=1)] | None = None
+    """The number of honest clients whose accuracy is measured, a sample drawn by the seed; if not given,
+    all clients, or 1,000 if there are more than 5,000 clients."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
     """The state is saved once in this number of rounds, and after the last round."""
     workers: Annotated[int, Field(ge=1)] | None = None
