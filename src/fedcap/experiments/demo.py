@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcap.errors import plural
+from fedcap.errors import InputError, plural
 from fedcap.experiments.grid import Cell, Grid
 from fedcap.files import write_aside
 from fedcap.report.panel import attack_title
@@ -53,7 +53,12 @@ def run(
     The folder is that of a grid. Cells with other settings have other directories, so old ones stay.
     """
     names = {cell: f"{cell.method}-{cell.place['attack']}-{cell.name[:8]}" for cell in planned}
-    (out / CELLS).mkdir(parents=True, exist_ok=True)
+    try:
+        (out / CELLS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {out}: {error.strerror}", code="cannot-write", field=str(out)
+        ) from None
     write_planned(out, {name: [cell.place] for cell, name in names.items()})
     for cell, name in names.items():
         yield cell, cell.experiment.run(out=out / CELLS / name, pool=pool, observers=observers)
