@@ -1,4 +1,4 @@
-# Each target sets itself up: the first call creates .venv and installs what it needs, later ones start at once.
+# The first call of a target creates .venv and installs what the target needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,6 +39,7 @@ lint: $(INSTALLED)
 
 results: $(INSTALLED)
 	$(BIN)/python -m reproduction write
+	$(BIN)/python -m docs.computed
 
 docs: $(DOCS)
 	$(BIN)/python -m docs

@@ -71,8 +71,10 @@ NOT_COMPARED = frozenset(
         "evidence",
         "places",
         "samples",
+        "features",
     }
 )
+"""Fields that differ between two runs of one tree, or that only newer trees write."""
 LONGEST = 60
 """How long a value may be, as JSON; of longer ones there is a hash."""
 

@@ -2,9 +2,10 @@
 
 Sites are killed with all their processes and started again. Sometimes the ServerApp or the SuperLink is
 killed, and the server's command starts it again. At the end, every round that was ever seen on disk is
-unchanged, there is one line per round, and the audit is whole. It takes about half an hour:
+unchanged, there is one line per round, and the audit is whole. It takes about half an hour on two cores that
+do nothing else. On a busy machine, SLOWNESS multiplies the plan's deadline and the seconds between kills:
 
-    python -m benchmarks.soak [ROUNDS [SEED]]
+    python -m benchmarks.soak [ROUNDS [SEED [SLOWNESS]]]
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ AWAY = (1.0, 15.0)
 """Seconds until a killed site is started again."""
 
 
-def set_up(folder: Path, rounds: int) -> tuple[Operator, list[Path]]:
+def set_up(folder: Path, rounds: int, slowness: int) -> tuple[Operator, list[Path]]:
     dataset = {"name": "digits", "clients": SITES}
     operator = Operator(folder / "operator")
-    plan = plan_like("soak", {"dataset": dataset, "rounds": rounds, "deadline": 20.0, "least": 2})
+    settings = {"dataset": dataset, "rounds": rounds, "deadline": 20.0 * slowness, "least": 2}
+    plan = plan_like("soak", settings)
     federation = Federation(host="localhost", port=free_port(), link_port=free_port())
     set_up_operator(operator.directory, federation, plan)
     invitation = Invitation.read(operator.directory / INVITATION)
@@ -77,16 +79,16 @@ def kill(processes: list[int]) -> None:
             continue
 
 
-def soak(folder: Path, rounds: int, seed: int) -> None:
+def soak(folder: Path, rounds: int, seed: int, slowness: int) -> None:
     chance = random.Random(seed)
-    operator, sites = set_up(folder, rounds)
+    operator, sites = set_up(folder, rounds, slowness)
     path = operator.run / "rounds.jsonl"
     server = start("serve", operator.directory, "--until-finished")
     running = {site: start("site", site) for site in sites}
     back: dict[Path, float] = {}
     kills = {"site": 0, "server app": 0, "SuperLink": 0}
     confirmed = b""
-    next_kill = time.monotonic() + 60
+    next_kill = time.monotonic() + 60 * slowness
     try:
         while server.is_running:
             time.sleep(0.5)
@@ -101,7 +103,7 @@ def soak(folder: Path, rounds: int, seed: int) -> None:
                 del back[site]
             if now < next_kill:
                 continue
-            next_kill = now + chance.uniform(*PAUSE)
+            next_kill = now + slowness * chance.uniform(*PAUSE)
             draw = chance.random()
             if draw < 0.08:
                 kill(processes(OPERATOR, operator.directory, "flwr-serverapp"))
@@ -113,7 +115,7 @@ def soak(folder: Path, rounds: int, seed: int) -> None:
                 site = chance.choice([site for site in sites if site not in back])
                 kill(processes(SITE, site))
                 running[site].kill()
-                back[site] = now + chance.uniform(*AWAY)
+                back[site] = now + slowness * chance.uniform(*AWAY)
                 kills["site"] += 1
     finally:
         for child in [server, *running.values()]:
@@ -133,4 +135,5 @@ def soak(folder: Path, rounds: int, seed: int) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        soak(Path(name), *(int(word) for word in [*sys.argv[1:], "50", "0"][:2]))
+        given = [int(word) for word in sys.argv[1:]]
+        soak(Path(name), *given, *(50, 0, 1)[len(given) :])

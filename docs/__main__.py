@@ -9,13 +9,13 @@ from pathlib import Path
 
 import fedcap
 from docs.gather import HERE, ROOT, gather
-from docs.links import troubles
+from docs.links import find_problems
 
 
 def main(site: Path) -> None:
-    """Build the site; end with a line for each trouble if there is any."""
-    if site.exists() and not (site / "objects.inv").is_file():  # an older site is replaced, nothing else
-        sys.exit(f"{site} is there and is no site: name a new folder")
+    """Build the site; if there are problems, print a line for each, and fail."""
+    if site.exists() and not (site / "objects.inv").is_file():
+        sys.exit(f"{site} exists and is not a site: name a new folder")
     work = ROOT / "build" / "docs"
     gather(work / "pages")
     settings = (HERE / "zensical.toml").read_text(encoding="utf-8")
@@ -23,10 +23,11 @@ def main(site: Path) -> None:
         settings.replace("SOURCES", str(Path(fedcap.__file__).parents[1])), encoding="utf-8"
     )
     shutil.rmtree(work / "site", ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=work, check=True)
-    found = troubles(work / "site")
-    if found:
-        sys.exit("\n".join(found))
+    build = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
+    if code := subprocess.run(build, cwd=work, check=False).returncode:
+        sys.exit(code)
+    if problems := find_problems(work / "site"):
+        sys.exit("\n".join(problems))
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(work / "site", site)
     print(f"Open {site / 'index.html'}")

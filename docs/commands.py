@@ -16,15 +16,15 @@ CODES = table(
     ["exit code", "meaning"],
     [
         ["0", "done"],
-        ["1", "failed: the one line on stderr says why"],
-        ["2", "bad input: the one line says what to do"],
+        ["1", "failed: the line on stderr has the reason"],
+        ["2", "bad input: the line on stderr says what is wrong and what to do"],
         ["130", "interrupted"],
     ],
 )
 
 
 def pages() -> dict[str, str]:
-    """Return the pages by their paths, and the list by which they are found."""
+    """Return the pages by their paths, and the list of them."""
     root = typer.main.get_command(app)
     assert isinstance(root, click.Group)
     names = list(root.commands)
@@ -32,7 +32,7 @@ def pages() -> dict[str, str]:
     found = {
         "index.md": page(
             "# Commands",
-            "Every command has `--help` and `--json`.",
+            "Every command has `--help`; `--json` prints JSON where there is data to return.",
             table(["command", "what it does"], rows),
             CODES,
         ),
@@ -41,28 +41,28 @@ def pages() -> dict[str, str]:
         ),
     }
     for name in names:
-        parts = (described(command, way) for way, command in walk(root.commands[name], (name,)))
+        parts = (section(command, words) for words, command in walk(root.commands[name], (name,)))
         found[f"{name}.md"] = page(*parts)
     return found
 
 
-def walk(command: click.Command, way: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield a command and all commands within it, with the words that lead to each."""
-    yield way, command
+def walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield a command and all commands within it, each after the words that call it."""
+    yield words, command
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
-            yield from walk(inner, (*way, name))
+            yield from walk(inner, (*words, name))
 
 
-def described(command: click.Command, way: tuple[str, ...]) -> str:
-    """Return the part of a page that is about one command."""
-    called = f"fedcap {' '.join(way)}"
+def section(command: click.Command, words: tuple[str, ...]) -> str:
+    """Return the section of a page about one command."""
+    called = f"fedcap {' '.join(words)}"
     context = click.Context(command, info_name=called)
     usage = " ".join(command.collect_usage_pieces(context)).replace("\\[", "[")
     arguments = [param for param in command.params if isinstance(param, click.Argument)]
     options = [param for param in command.params if isinstance(param, click.Option)]
     return page(
-        f"{'#' * min(len(way), 3)} {called}",
+        f"{'#' * min(len(words), 3)} {called}",
         *_help(command),
         f"```text\n{called} {usage}\n```",
         table(["argument", "what it is"], _rows(arguments, context)),
@@ -76,7 +76,7 @@ def _help(command: click.Command) -> list[str]:
 
 
 def _words(text: str) -> str:
-    """Return help on one line, with its options as code."""
+    """Return a help text on one line, with options as code."""
     return inline(_OPTION.sub(r"`\1`", " ".join(text.replace("\\[", "[").split())))
 
 

@@ -1,7 +1,4 @@
-"""The pages of the site, gathered in one folder: written by hand, taken from the repository, or generated.
-
-The folder is made anew each time.
-"""
+"""Gather the pages of the site in one folder: written by hand, taken from the repository, or generated."""
 
 from __future__ import annotations
 
@@ -10,14 +7,14 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs import api, commands, notebook, sample, things
+from docs import api, commands, computed, notebook, reference, sample
 from docs.markdown import page
-from docs.round import Drawn
+from docs.round import DrawnRound
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 DOCUMENTS = sorted(HERE.glob("*.md"))
-"""Documents of the repository that are pages of the site as well."""
+"""Documents of the repository that are also pages of the site."""
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
@@ -32,10 +29,11 @@ def gather(folder: Path) -> None:
         "start": {**notebook.pages(), **sample.pages()},
         "in-depth": documents(),
         "own": guide(),
-        "reference": things.pages(),
+        "reference": reference.pages(),
         "commands": commands.pages(),
         "api": api.pages(),
-        "drawings": Drawn().all(),
+        "drawings": DrawnRound().drawings(),
+        "computed": computed.pages(),
     }
     for name, pages in parts.items():
         for path, content in pages.items():
@@ -47,14 +45,14 @@ def gather(folder: Path) -> None:
 
 
 def documents() -> dict[str, str]:
-    """Return the repository's documents as pages, and the list by which they are found."""
-    found = {path.name.lower(): relinked(path.read_text(encoding="utf-8")) for path in DOCUMENTS}
+    """Return the repository's documents as pages, and the list of them."""
+    found = {path.name.lower(): adapt_links(path.read_text(encoding="utf-8")) for path in DOCUMENTS}
     titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in found.items()}
     return found | {"SUMMARY.md": "".join(f"- [{title}]({name})\n" for name, title in titles.items())}
 
 
-def relinked(text: str) -> str:
-    """Return a document whose links to others hold on the site; of other links to files only words stay."""
+def adapt_links(text: str) -> str:
+    """Return a document with links to other documents as on the site, and without links to other files."""
     names = {path.name for path in DOCUMENTS}
 
     def link(found: re.Match[str]) -> str:
@@ -69,7 +67,7 @@ def relinked(text: str) -> str:
 
 
 def guide() -> dict[str, str]:
-    """Return a page for each section of CONTRIBUTING.md that shows how to write something of one's own."""
+    """Return a page for each section of CONTRIBUTING.md about one kind of thing."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     _, *sections = re.split(r"^## (?:An?) (.*)$", text, flags=re.MULTILINE)
     found = {}

@@ -1,4 +1,4 @@
-"""What is wrong with a built site: links that lead nowhere, and what a page would load from elsewhere."""
+"""Find the problems of a built site: broken links, and files that a page would load from another host."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
-"""What a page loads by itself, and where it says so; other addresses are for its reader to follow."""
+"""The tags whose address a browser loads, and the attribute with the address."""
 NOT_LOADED = {"canonical", "next", "prev"}
-"""Kinds of <link> that are for search engines."""
+"""Kinds of <link> that browsers do not load."""
 
 
 class Page(HTMLParser):
-    """The addresses that a page leads to, those that it loads, and the places in it that can be led to."""
+    """The links of a page, the addresses that it loads, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.leads: set[str] = set()
-        self.loads: set[str] = set()
-        self.places: set[str] = set()
+        self.links: set[str] = set()
+        self.loaded: set[str] = set()
+        self.anchors: set[str] = set()
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag's addresses and its name."""
+        """Store a tag's address and anchor."""
         found = {name: value for name, value in attrs if value is not None}
-        self.places |= {found[name] for name in ("id", "name") if name in found}
+        self.anchors |= {found[name] for name in ("id", "name") if name in found}
         address = found.get(LOADS.get(tag, "href"))
         if address is not None and found.get("rel") not in NOT_LOADED:
-            (self.loads if tag in LOADS else self.leads).add(address)
+            (self.loaded if tag in LOADS else self.links).add(address)
 
 
-def troubles(site: Path) -> list[str]:
-    """Return a line for each address that leads nowhere, or that a page would load from elsewhere."""
+def find_problems(site: Path) -> list[str]:
+    """Return a line for each broken link, and for each file that a page would load from another host."""
     read = cache(lambda path: Page(path.read_text(encoding="utf-8")))
     found = []
     for path in sorted(site.rglob("*.html")):
         page, name = read(path), path.relative_to(site)
-        for address in sorted(page.loads | page.leads):
+        for address in sorted(page.loaded | page.links):
             parts = urlsplit(address)
             if parts.scheme or parts.netloc:
-                if address in page.loads and parts.scheme != "data":
+                if address in page.loaded and parts.scheme != "data":
                     found.append(f"{name} loads {address}")
                 continue
             base = site if parts.path.startswith("/") else path.parent
             target = (base / unquote(parts.path).lstrip("/")).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
             if not target.is_relative_to(site.resolve()) or not target.is_file():
-                found.append(f"{name} leads to {address}, which is not there")
-            elif parts.fragment and unquote(parts.fragment) not in read(target).places:
-                found.append(f"{name} leads to {address}, and there is no such place")
+                found.append(f"{name} links to {address}, which does not exist")
+            elif parts.fragment and unquote(parts.fragment) not in read(target).anchors:
+                found.append(f"{name} links to {address}, which has no such anchor")
     return found

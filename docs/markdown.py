@@ -1,4 +1,4 @@
-"""Plain text as Markdown: what would be taken for markup is escaped, tables and code are laid out."""
+"""Plain text as Markdown: markup is escaped, and tables and code get their form."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _ESCAPED = str.maketrans({"<": "&lt;", "|": "&#124;", "[": "&#91;"})
 
 
 def prose(text: str) -> str:
-    """Return a docstring as Markdown: indented lines and what is between backticks are code already."""
+    """Return a docstring as Markdown; indented lines and text between backticks stay unchanged."""
     return "\n".join(line if line.startswith("    ") else inline(line) for line in text.splitlines())
 
 
 def inline(text: str) -> str:
-    """Return words as Markdown; nothing in them is taken for HTML, a link or the edge of a cell."""
+    """Return text as Markdown in which nothing is HTML, a link or the edge of a cell."""
     parts = _CODE.split(text)
     return "".join(part if part.startswith("`") else part.translate(_ESCAPED) for part in parts)
 
@@ -26,12 +26,12 @@ def code(text: str) -> str:
 
 
 def console(*commands: str) -> str:
-    """Return commands as a reader types them."""
+    """Return a block of commands."""
     return "\n".join(["```console", *(f"$ {command}" for command in commands), "```"])
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, if it has any rows."""
+    """Return a table; empty without rows."""
     lines = [_row(row) for row in rows]
     return "\n".join([_row(head), _row(["---"] * len(head)), *lines]) if lines else ""
 
@@ -41,5 +41,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def page(*parts: str) -> str:
-    """Return the parts of a page that are not empty, with a line between any two."""
+    """Return a page of the parts that are not empty, with an empty line between them."""
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"

@@ -1,7 +1,6 @@
-"""The notebook of examples/, run and kept with what its cells show: `python -m docs.notebook`.
+"""Run the notebook of examples/ and store it with its outputs: `python -m docs.notebook`.
 
-What a cell prints and its last line's value are text; figures are small PNG pictures. Jupyter is not needed.
-The site has the notebook as a page.
+Outputs are printed text, the value of a cell's last line, and figures as PNG. Jupyter is not needed.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from docs.markdown import page
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "fedcap_on_digits.ipynb"
 DOTS = 96
-"""Dots per inch of the pictures: small files, sharp enough on a page."""
+"""Dots per inch of the figures."""
 
 
 def read(path: Path = NOTEBOOK) -> dict[str, Any]:
-    """Return the notebook as it is kept."""
+    """Return the stored notebook."""
     return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
@@ -32,7 +31,7 @@ def source(cell: dict[str, Any]) -> str:
 
 
 def run(notebook: dict[str, Any]) -> None:
-    """Run all code cells in order, in one namespace, and put what they show into the notebook."""
+    """Run all code cells in order, in one namespace, and put their outputs into the notebook."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -42,28 +41,28 @@ def run(notebook: dict[str, Any]) -> None:
         if cell["cell_type"] == "code":
             count += 1
             cell["execution_count"] = count
-            cell["outputs"] = _shown(source(cell), names, count)
+            cell["outputs"] = _outputs(source(cell), names, count)
 
 
-def _shown(text: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Run a cell; return what it printed, its value and its figures."""
+def _outputs(text: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Run a cell; return its printed text, its value and its figures."""
     tree = ast.parse(text)
-    told = isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";")
-    last = tree.body.pop() if told else None
+    has_value = isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";")
+    last = tree.body.pop() if has_value else None
     printed, value = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
         exec(compile(tree, f"cell {count}", "exec"), names)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), f"cell {count}", "eval"), names)
-    shown: list[dict[str, Any]] = []
+    outputs: list[dict[str, Any]] = []
     if printed.getvalue():
-        shown.append({"output_type": "stream", "name": "stdout", "text": _lines(printed.getvalue())})
+        outputs.append({"output_type": "stream", "name": "stdout", "text": _lines(printed.getvalue())})
     if value is not None:
         data = {"text/plain": _lines(repr(value))}
-        shown.append(
+        outputs.append(
             {"output_type": "execute_result", "execution_count": count, "data": data, "metadata": {}}
         )
-    return [*shown, *_figures()]
+    return [*outputs, *_figures()]
 
 
 def _lines(text: str) -> list[str]:
@@ -71,7 +70,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _figures() -> list[dict[str, Any]]:
-    """Return the figures that are open, and close them."""
+    """Return the open figures, and close them."""
     from matplotlib import pyplot
 
     found = []
@@ -101,12 +100,12 @@ def pages() -> dict[str, str | bytes]:
             else:
                 name = f"notebook-{len(pictures) + 1}.png"
                 pictures[name] = base64.b64decode(shown["data"]["image/png"])
-                parts.append(f"![What the cell above draws]({name})")
+                parts.append(f"![The figure of the cell above]({name})")
     return {"notebook.md": page(*parts), **pictures}
 
 
 def main() -> None:
-    """Run the notebook, and keep it with what it shows."""
+    """Run the notebook, and store it with its outputs."""
     import tempfile
 
     from fedcap.files import write_aside

@@ -1,7 +1,7 @@
 """Take the README's picture from the demo's report; `make pictures` runs this.
 
 It opens fedcap-demo/report.html in headless Chromium and puts three parts of it into docs/demo.png: the map
-of methods and attacks, what the server sees of each client under Min-Max, and who is mixed from whom.
+of methods and attacks, and under Min-Max the scores of each client and the mixing weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from browser import MISSING, Browser, browser, is_there  # noqa: E402
 
 FEDCAP = "#cell=digits%2Ffedcap%2Fmin-max%2F0"
 ROUND = 8
-"""The last round before the attackers are removed."""
+"""The last round before the malicious clients are removed."""
 SCALE, MARGIN = 1.5, 36
 BOX = """
     const [selector, title] = arguments;
@@ -32,7 +32,7 @@ BOX = """
     const box = part.getBoundingClientRect();
     return [box.x + scrollX, box.y + scrollY, box.width, box.height];
 """
-"""Hides what is of no use in a picture, gives an element a title, and says where it is."""
+"""Hides controls and readouts, gives an element a title, and returns its place."""
 
 
 def shot(window: Browser, selector: str, title: str) -> Image.Image:
@@ -53,7 +53,7 @@ def take(report: Path, to: Path) -> None:
         window.open(report, FEDCAP)
         scores = shot(window, "#detection figure", "FedCAP under Min-Max: the length of each client's update")
         window.open(report, f"{FEDCAP}&round={ROUND}")
-        mixing = shot(window, "#mixing figure", f"Who is mixed from whom, round {ROUND}")
+        mixing = shot(window, "#mixing figure", f"Mixing weights under Min-Max, round {ROUND}")
     left = max(table.width, scores.width) + 2 * MARGIN
     height = max(table.height + MARGIN + scores.height, mixing.height)
     picture = Image.new("RGB", (left + mixing.width + MARGIN, height + 2 * MARGIN), "white")

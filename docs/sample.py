@@ -1,4 +1,4 @@
-"""A page of `fedcap report` to look at: a short run on `digits`, played when the site is built."""
+"""An example of the page of `fedcap report`: a short run on `digits`, played when the site is built."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Run the paper's tables and figures, show them, write the pages, and replay recorded runs.
 
 python -m reproduction run NAME...        play what has not finished of tables and figures
+python -m reproduction run --all          play everything that is planned, in order
 python -m reproduction show [NAME]        list the tables and figures, or show one
 python -m reproduction write              write docs/RESULTS.md, REPRODUCING.md and ROBUSTNESS.md
 python -m reproduction replay             play recorded runs again and compare
@@ -26,9 +27,11 @@ from fedcap.experiments.grid import Cell, parse_seeds
 from fedcap.experiments.store import CellStore, GridStatus, prepare
 from fedcap.report.tables import Table
 from fedcap.runs import Outcome
+from reproduction.cells import Item
 from reproduction.compare import by_heading, compare, table
-from reproduction.items import Item, find, items
+from reproduction.items import find, items
 from reproduction.pictures import pictures
+from reproduction.plan import PLAN
 from reproduction.recorded import Recorded, grid_cells
 from reproduction.replay import choose, replay
 from reproduction.setups import STAND_IN
@@ -66,6 +69,10 @@ class PrintProgress:
 
 def run(args: argparse.Namespace) -> int:
     """Play what has not finished of tables and figures."""
+    if args.all:
+        return _run_plan(args)
+    if not args.names:
+        raise InputError("nothing to run: give tables or figures (see show), or --all")
     chosen = [
         _available(find(name), args.dataset).only(None, args.column, _attack(args.attack))
         for name in args.names
@@ -84,6 +91,16 @@ def run(args: argparse.Namespace) -> int:
     status = GridStatus.of(cells, store)
     print(f"{len(status.done)} of {plural(len(status.runs), 'run')} done, in {args.out} and {args.results}")
     return FAILED if status.failed else DONE
+
+
+def _run_plan(args: argparse.Namespace) -> int:
+    """Run every step of the plan, also after one that fails."""
+    worst = DONE
+    for step in PLAN:
+        print(step, flush=True)
+        if not args.dry_run:
+            worst = max(worst, step.run(args.workers))
+    return worst
 
 
 def show(args: argparse.Namespace) -> int:
@@ -206,7 +223,8 @@ def _parser() -> argparse.ArgumentParser:
 
     playing, showing = command("run", run), command("show", show)
     writing, replaying = command("write", write), command("replay", play_again)
-    playing.add_argument("names", nargs="+", metavar="NAME", help="tables or figures: see show")
+    playing.add_argument("names", nargs="*", metavar="NAME", help="tables or figures: see show")
+    playing.add_argument("--all", action="store_true", help="everything that is planned, in order")
     playing.add_argument("--seeds", default="0", help="seeds: 0-2,7")
     playing.add_argument("--retry", action="store_true", help="try runs again that failed before")
     playing.add_argument("--dry-run", action="store_true", help="print what would be played, and stop")

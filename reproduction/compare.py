@@ -12,7 +12,7 @@ from fedcap.report.panel import attack_title
 from fedcap.report.statistics import half_width
 from fedcap.report.tables import DIVERGED_NOTE, Table
 from fedcap.runs import Outcome
-from reproduction.items import Item, PaperCell
+from reproduction.cells import Item, PaperCell
 from reproduction.published import NAN_SCORES
 from reproduction.recorded import Recorded
 from reproduction.setups import ONE_SETTING, SET_UP_OF
@@ -193,6 +193,9 @@ def contests(compared: Sequence[Compared], column: str = "FedCAP") -> list[Conte
 
 # --- Reasons for differences; their texts are in templates/reasons.md
 
+NOT_EXPLAINED = "Not explained"
+"""The start of each text that gives no reason."""
+
 
 def _is_higher(compared: Compared) -> bool:
     return (compared.difference or 0) > 0
@@ -230,13 +233,12 @@ REASONS: Mapping[str, Callable[[Compared], bool]] = {
     "wisdm": lambda c: (
         c.cell.dataset == "wisdm" and _is_higher(c) and c.cell.measure.is_accuracy and not _is_nan_score(c)
     ),
-    "higher": lambda c: _is_fedcap(c) and _is_higher(c),
     "exact-search": lambda c: c.cell.attack in ("min-max", "min-sum") and not _is_higher(c),
 }
 """The key of each reason's text, and the cells that it explains; the first that holds is given."""
 
 
-def reason(compared: Compared) -> str:
-    """Return why a figure differs; empty if nothing is known."""
+def reason(compared: Compared, **fields: str) -> str:
+    """Return why a figure differs; `fields` are figures in the texts."""
     key = next((key for key, explains in REASONS.items() if explains(compared)), None)
-    return section("reasons", key) if key else ""
+    return section("reasons", key, **fields) if key else f"{NOT_EXPLAINED}."

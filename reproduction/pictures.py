@@ -11,8 +11,8 @@ from fedcap.report.charts import draw_bars, draw_curves
 from fedcap.report.panel import attack_title
 from fedcap.report.statistics import half_width
 from fedcap.runs import Outcome
+from reproduction.cells import Item
 from reproduction.compare import Compared, by_heading
-from reproduction.items import Item
 
 Points = Mapping[int, float | None]
 """Round → value."""

@@ -11,7 +11,7 @@ from fedcap import Experiment
 from fedcap.experiments.grid import Cell
 from fedcap.experiments.store import current_settings
 from fedcap.runs import Outcome, settings_key
-from reproduction.items import PaperCell
+from reproduction.cells import PaperCell
 
 _INDEPENDENT = ("rounds", "malicious", "assumed", "participation", "eval_every")
 """Settings on which no other setting depends: they are set after the others are resolved, which is cached."""

@@ -41,16 +41,21 @@ ROC_STEPS = [step / 50 for step in range(51)]
 
 
 def robustness_page(
-    finished: Finished, every_method: Finished = (), honest: Sequence[Finished] = (), trained: Finished = ()
+    finished: Finished,
+    every_method: Finished = (),
+    honest: Sequence[Finished] = (),
+    trained: Finished = (),
+    elsewhere: str = "",
 ) -> str:
     """Return the page.
 
     `every_method` is the grid of all methods, `honest` are grids without attack, and `trained` is the grid of
-    attackers who train against the method.
+    attackers who train against the method. `elsewhere` says how the hardened method does on other data.
     """
     panel, *others = Comparison.of(finished).panels
     return fill(
         "ROBUSTNESS",
+        elsewhere=elsewhere,
         finding=_finding(panel),
         more_harm=fill("robustness-more-harm").strip() if trained else "",
         missed="\n\n".join(_missed([panel, *others])),

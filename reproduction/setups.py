@@ -20,10 +20,18 @@ SET_UP_OF = {stand_in: dataset for dataset, stand_in in STAND_IN.items()}
 SCALARS: Mapping[str, Mapping[str, Any]] = {"emnist": {"eval_every": 5}, "handwritten62": {"eval_every": 5}}
 """Settings other than the defaults: testing all 100 clients costs more than training 20 of them."""
 
+BRIEFLY, UNTIL_REMOVED, LETTERS, A_WHILE = 12, 14, 20, 25
+"""Rounds of runs that are shorter than a hundred, and after which accuracy is read."""
+SLOW = 0.01
+"""EMNIST's learning rate, also for the data set that replaces it."""
+
 ATTACKS = ("sign-flipping", "model-replacement", "lie", "min-max", "min-sum", "ipm")
 """The attacks of Tables I and III."""
 STRONG = ("lie", "min-max", "min-sum", "ipm")
 """The four attacks that the paper calls strong."""
+
+TEST_SAMPLES: Mapping[str, int] = {"digits": 252, "cifar10": 1050, "handwritten62": 1466, "wisdm": 1038}
+"""The test samples of the honest clients of seed 0, with 30 % malicious clients."""
 
 RULES = {
     "Mean": "mean",

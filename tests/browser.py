@@ -20,7 +20,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 CHROMEDRIVER = shutil.which("chromedriver")
 MISSING = "chromium and chromedriver are not installed: apt-get install chromium chromium-driver"
 READY = "document.body?.dataset.ready === 'true'"
-"""What our page says when it is drawn."""
+"""True when our page is drawn."""
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 
@@ -64,7 +64,7 @@ class Browser:
     def open(self, page: Path | str, fragment: str = "", ready: str = READY) -> None:
         """Open a file or an address, and wait until the page says that it is drawn."""
         address = page.resolve().as_uri() if isinstance(page, Path) else page
-        self._call("POST", "/url", {"url": "about:blank"})
+        self.leave()
         self._call("POST", "/url", {"url": address + fragment})
         try:
             self.wait(ready)
@@ -72,8 +72,12 @@ class Browser:
             raise AssertionError(f"{error}; the console says {self.complaints()}") from None
         self.settle()
 
+    def leave(self) -> None:
+        """Open an empty page, so that the one before asks for nothing more."""
+        self._call("POST", "/url", {"url": "about:blank"})
+
     def settle(self) -> None:
-        """Wait until what was asked for has been drawn."""
+        """Wait until the page has been drawn again."""
         done = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(1)))"
         self._call("POST", "/execute/async", {"script": done, "args": []})
 
@@ -156,11 +160,11 @@ class Browser:
         return waited(fresh, 10, "a download")[0].read_text(encoding="utf-8-sig")  # type: ignore[no-any-return]
 
     def complaints(self) -> list[str]:
-        """Return the console's warnings and errors so far; each is told once."""
+        """Return the console's new warnings and errors."""
         return [line["message"] for line in self._log("browser") if line["level"] in ("WARNING", "SEVERE")]
 
     def requests(self) -> list[str]:
-        """Return the addresses that were asked for so far; each is told once."""
+        """Return the addresses that were requested since the last call."""
         messages = [json.loads(line["message"])["message"] for line in self._log("performance")]
         return [
             it["params"]["request"]["url"] for it in messages if it["method"] == "Network.requestWillBeSent"

@@ -19,6 +19,7 @@ from fedcap.report.model import (
     AccuracyCurves,
     AttackCurves,
     Check,
+    ClassAccuracy,
     Client,
     Costs,
     Event,
@@ -99,7 +100,7 @@ def a_run(
         attack=AttackCurves(numbers[:2], [9.0, 8.0][:rounds], [2.0, 2.0][:rounds], [-1.0, 0.5][:rounds]),
         mixing=MixingMap(numbers, [[i] for i in range(clients)], weights, ones),
         costs=Costs(numbers, ones, ones, [0.0] * rounds, ones, [3.5] * rounds, [1e6] * rounds),
-        classes=[Fact("zero", "97.0"), Fact("one", "12.5")],
+        classes=[ClassAccuracy("zero", 97.0), ClassAccuracy("one", None)],
     )
     return Report(
         kind="run",

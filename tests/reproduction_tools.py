@@ -9,7 +9,8 @@ from typing import Any
 from outcome_tools import outcome
 
 from fedcap.runs import Curve, Norms, Outcome
-from reproduction.items import PaperCell, find
+from reproduction.cells import PaperCell
+from reproduction.items import find
 from reproduction.recorded import resolved
 
 

@@ -1,4 +1,4 @@
-"""The documentation: everything named and every command has a page, code runs, links lead somewhere."""
+"""The documentation: each named thing and each command has a page, code runs, links are not broken."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,77 +16,69 @@ import pytest
 import typer
 from test_readme import blocks
 
-from docs import commands, links, notebook, things
-from docs.gather import DOCUMENTS, ROOT, documents, guide, relinked
+from docs import commands, computed, links, notebook, reference
+from docs.gather import DOCUMENTS, ROOT, adapt_links, documents, guide
 from docs.markdown import inline, prose
-from docs.round import GROUPS, ROUND, Drawn
+from docs.round import GROUPS, ROUND, DrawnRound
 from fedcap import attacks
 from fedcap.cli import app
 from fedcap.cli.list import registries
+from fedcap.runs import Provenance, Result, RoundRecord
 
 PAGES = ROOT / "docs" / "pages"
 WRITTEN = sorted(path for path in PAGES.rglob("*.md") if path.name != "SUMMARY.md")
-EVERYTHING = [(room, name) for room, registry in registries().items() for name in registry.names()]
-NEED_A_REFERENCE = ("methods", "attacks", "aggregators", "detectors", "data sets")
-OURS = {"local", "malformed", "handwritten62", "arrays", "csv", "folder", "npz"} | {
-    "frame",
-    "noisy",
-    "sleeper",
-    "steady",
-    "stealth",
-    "worst-of",
+WITH_REFERENCE = ("methods", "attacks", "aggregators", "detectors", "data sets")
+OWN_WORK = {"local", "malformed", "noisy", "sleeper", "steady", "stealth", "frame", "worst-of"} | {
+    "handwritten62",
+    "arrays",
+    "csv",
+    "folder",
+    "npz",
 }
-"""What is from nobody's paper, and needs no formula; some of it is the user's own."""
-
-
-def cites(text: str) -> bool:
-    """Whether a text names somebody's work by its year, or has a formula that stands by itself."""
-    return bool(re.search(r"\b(19|20)\d\d\b|^    .*[=≤≥>←‖]", text, re.MULTILINE))
+"""Things that come from no paper and have no formula."""
 
 
 @pytest.fixture(scope="module")
-def reference() -> dict[str, str]:
-    return things.pages()
+def pages() -> dict[str, str]:
+    return reference.pages()
 
 
-@pytest.mark.parametrize(("room", "name"), EVERYTHING)
-def test_everything_named_has_a_page_with_all_of_its_options(
-    reference: dict[str, str], room: str, name: str
-) -> None:
-    registry, folder = registries()[room], room.replace(" ", "-")
-    found = reference[f"{folder}/{name}.md"]
-    assert found.startswith(f"# {name}\n")
-    assert sorted(re.findall(r"^\| `(\w+)` \|", found, re.MULTILINE)) == sorted(registry.options(name))
-    assert f"[{name}]({name}.md)" in reference[f"{folder}/index.md"]
-    assert f"[{name}]({name}.md)" in reference[f"{folder}/SUMMARY.md"]
-    assert "[" + room.capitalize() + "](" + folder + "/)" in reference["SUMMARY.md"]
+@pytest.mark.parametrize("kind", registries())
+def test_each_named_thing_has_a_page_with_all_of_its_options(pages: dict[str, str], kind: str) -> None:
+    registry, folder = registries()[kind], kind.replace(" ", "-")
+    assert f"[{kind.capitalize()}]({folder}/)" in pages["SUMMARY.md"]
+    for name in registry.names():
+        page = pages[f"{folder}/{name}.md"]
+        assert page.startswith(f"# {name}\n")
+        assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(registry.options(name))
+        assert f"[{name}]({name}.md)" in pages[f"{folder}/index.md"]
+        assert f"[{name}]({name}.md)" in pages[f"{folder}/SUMMARY.md"]
 
 
-@pytest.mark.parametrize(
-    ("room", "name"), [pair for pair in EVERYTHING if pair[0] in NEED_A_REFERENCE and pair[1] not in OURS]
-)
-def test_what_is_from_a_paper_says_which_or_shows_its_formula(
-    reference: dict[str, str], room: str, name: str
-) -> None:
-    assert cites(reference[f"{room.replace(' ', '-')}/{name}.md"].partition("## ")[0])
+@pytest.mark.parametrize("kind", WITH_REFERENCE)
+def test_the_page_of_published_work_has_its_year_or_its_formula(pages: dict[str, str], kind: str) -> None:
+    for name in registries()[kind].names():
+        if name not in OWN_WORK:
+            about = pages[f"{kind.replace(' ', '-')}/{name}.md"].partition("## ")[0]
+            assert re.search(r"\b(19|20)\d\d\b|^    .*[=≤≥>←‖]", about, re.MULTILINE), name
 
 
 @pytest.mark.usefixtures("restored_registries")
-def test_what_registers_itself_has_a_page_at_once() -> None:
+def test_a_thing_that_is_registered_has_a_page() -> None:
     @attacks.registry.register("shouting")
     @dataclass(frozen=True)
     class Shouting(attacks.Attack):
-        """Send the honest update, but louder than it was."""
+        """Send the honest update, several times as long."""
 
         volume: float = 3.0
-        """How much louder."""
+        """The factor."""
 
         def craft(self, view: Any) -> Any:
-            """Return louder rows."""
+            """Return longer rows."""
             return self.volume * view.updates[view.malicious]
 
-    found = things.pages()
-    assert "| `volume` | number | `3.0` | How much louder. |" in found["attacks/shouting.md"]
+    found = reference.pages()
+    assert "| `volume` | number | `3.0` | The factor. |" in found["attacks/shouting.md"]
     assert "$ fedcap run --attack shouting --set attack.volume=3.0" in found["attacks/shouting.md"]
     assert "[shouting](shouting.md) | Send the honest update" in found["attacks/index.md"]
 
@@ -96,23 +88,23 @@ def test_every_command_has_a_page_with_all_of_its_options() -> None:
     root = typer.main.get_command(app)
     assert isinstance(root, click.Group)
     for name, command in root.commands.items():
-        for way, inner in commands.walk(command, (name,)):
-            heading = f"# fedcap {' '.join(way)}\n"
+        for words, inner in commands.walk(command, (name,)):
+            heading = f"# fedcap {' '.join(words)}\n"
             assert heading in found[f"{name}.md"]
             part = found[f"{name}.md"].partition(heading)[2].partition("# fedcap ")[0]
             for param in inner.params:
                 shown = (
                     max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
                 )
-                assert shown in part, (way, shown)
+                assert shown in part, (words, shown)
 
 
-def test_words_that_look_like_markup_stay_words() -> None:
+def test_text_that_looks_like_markup_stays_text() -> None:
     assert inline("<script> a|b [c] `<d>`") == "&lt;script> a&#124;b &#91;c] `<d>`"
     assert prose("2M < N:\n\n    a < b") == "2M &lt; N:\n\n    a < b"
 
 
-def test_every_page_that_is_written_is_in_the_list_of_pages() -> None:
+def test_each_written_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"\]\(([\w/-]+\.md)\)", (PAGES / "SUMMARY.md").read_text()))
     there = {str(path.relative_to(PAGES)) for path in WRITTEN}
     generated = {f"own/{name}" for name in guide()} | {"start/notebook.md"}
@@ -120,13 +112,45 @@ def test_every_page_that_is_written_is_in_the_list_of_pages() -> None:
     assert not there & generated, "a page is written by hand and generated as well"
 
 
-def test_documents_of_the_repository_are_pages_whose_links_hold() -> None:
+def test_links_of_the_repositorys_documents_are_adapted_to_the_site() -> None:
     found = documents()
     assert {path.name.lower() for path in DOCUMENTS} == found.keys() - {"SUMMARY.md"}
     text = "[a](RESULTS.md#b) [c](../src/d.py) [e](https://f.org) ![g](figures/h.png)\n```\n[i](j)\n```\n"
-    assert relinked(text) == (
+    assert adapt_links(text) == (
         "[a](results.md#b) c [e](https://f.org) ![g](figures/h.png)\n```\n[i](j)\n```\n"
     )
+
+
+def test_the_tables_of_pages_are_computed() -> None:
+    included = {name for path in WRITTEN for name in re.findall(r'"computed/([\w.]+)"', path.read_text())}
+    assert included == computed.pages().keys()
+
+
+def test_the_rules_are_sorted_and_broken_ones_are_named() -> None:
+    rows = [line.split(" | ") for line in computed.rules_table().splitlines()[2:]]
+    worst = [float(row[2].split()[0]) for row in rows]
+    assert worst == sorted(worst, reverse=True)
+    for row, lowest in zip(rows, worst, strict=True):
+        attack = row[2].partition("(")[2].rstrip(")")
+        assert (attack in row[3]) == (lowest < computed.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("section", "cls", "not_in_file"),
+    [
+        ("rounds.jsonl", RoundRecord, ()),
+        ("result.json", Result, ("history", "models")),
+        ("provenance.json", Provenance, ()),
+    ],
+)
+def test_the_page_of_the_run_directory_has_every_field(
+    section: str, cls: type, not_in_file: tuple[str, ...]
+) -> None:
+    text = (PAGES / "details" / "run-directory.md").read_text()
+    part = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?`) \|", part, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == {field.name for field in fields(cls)} - set(not_in_file)
 
 
 @pytest.mark.parametrize("path", [path for path in WRITTEN if blocks(path.read_text(), "python")], ids=str)
@@ -140,7 +164,7 @@ def test_the_python_of_a_page_runs_in_order(
         exec(compile(block, str(path), "exec", dont_inherit=True), names)
 
 
-def test_broken_links_and_what_is_loaded_from_elsewhere_are_told(tmp_path: Path) -> None:
+def test_broken_links_and_files_from_other_hosts_are_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(
         '<link rel="canonical" href="https://x.org"><script src="https://x.org/y.js"></script>'
         '<a href="b/c.html#here">1</a><a href="b/c.html#gone">2</a><a href="d.html">3</a>'
@@ -150,35 +174,37 @@ def test_broken_links_and_what_is_loaded_from_elsewhere_are_told(tmp_path: Path)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "c.html").write_text('<p id="here">1</p>')
     (tmp_path / "b" / "index.html").write_text("<p>1</p>")
-    assert links.troubles(tmp_path) == [
-        "a.html leads to ../e.html, which is not there",
-        "a.html leads to b/c.html#gone, and there is no such place",
-        "a.html leads to d.html, which is not there",
+    assert links.find_problems(tmp_path) == [
+        "a.html links to ../e.html, which does not exist",
+        "a.html links to b/c.html#gone, which has no such anchor",
+        "a.html links to d.html, which does not exist",
         "a.html loads https://x.org/y.js",
     ]
 
 
-def test_the_round_that_is_drawn_is_the_one_that_its_page_tells_of() -> None:
-    drawn = Drawn()
+def test_the_drawn_round_is_the_one_that_the_page_describes() -> None:
+    drawn = DrawnRound()
     page = (PAGES / "concepts" / "round.md").read_text()
-    assert set(re.findall(r'"drawings/([\w.]+)"', page)) == drawn.all().keys()
+    assert set(re.findall(r'"drawings/([\w.]+)"', page)) == drawn.drawings().keys()
     assert "the sixth of" in page
     assert drawn.record.round == ROUND == 6
     assert sum(group is None for group in drawn.groups.values()) == 6
     assert len(drawn.record.removed) == 5
     assert "Five are over the limit" in page
-    honest = drawn.seen.weights[[k for k, group in drawn.groups.items() if group is not None]]
+    honest = drawn.computed.weights[[k for k, group in drawn.groups.items() if group is not None]]
     attackers = [k for k, group in drawn.groups.items() if group is None]
     assert float(honest[:, attackers].sum(dim=1).max()) < 0.2, "attackers have a small share"
     for k, group in drawn.groups.items():
         alike = [other for other in drawn.groups if drawn.groups[other] == group]
         if group is not None:
-            assert float(drawn.seen.weights[k, alike].sum()) > GROUPS / 10, "groups draw together"
-    for text in drawn.all().values():
-        assert "\n\n" not in text.strip(), "an empty line would end the block"
+            assert float(drawn.computed.weights[k, alike].sum()) > GROUPS / 10, (
+                "similar clients have most of the weight"
+            )
+    for text in drawn.drawings().values():
+        assert "\n\n" not in text.strip(), "an empty line ends an HTML block in Markdown"
 
 
-def test_the_notebook_is_small_and_shows_what_it_says() -> None:
+def test_the_stored_notebook_is_small_and_has_all_outputs() -> None:
     assert notebook.NOTEBOOK.stat().st_size < 250_000
     code = [cell for cell in notebook.read()["cells"] if cell["cell_type"] == "code"]
     assert 8 <= len(code) <= 12
@@ -190,7 +216,7 @@ RUN = "import json; from docs import notebook; n = notebook.read(); notebook.run
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_in_a_fresh_process_and_shows_what_is_kept(tmp_path: Path) -> None:
+def test_the_notebook_runs_and_has_the_stored_kinds_of_outputs(tmp_path: Path) -> None:
     path = f"{ROOT}:{Path(sys.modules['fedcap'].__file__ or '').parents[1]}"
     done = subprocess.run(
         [sys.executable, "-c", RUN],
@@ -201,10 +227,10 @@ def test_the_notebook_runs_in_a_fresh_process_and_shows_what_is_kept(tmp_path: P
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
-    for ran, kept in zip(json.loads(done.stdout)["cells"], notebook.read()["cells"], strict=True):
-        assert _kinds(ran) == _kinds(kept)
+    for new, stored in zip(json.loads(done.stdout)["cells"], notebook.read()["cells"], strict=True):
+        assert _kinds(new) == _kinds(stored)
 
 
 def _kinds(cell: dict[str, Any]) -> list[Any]:
-    """Return what kinds of output a cell has; figures and figures' digits may differ by machine."""
+    """Return the kinds of outputs of a cell; the digits may differ by machine."""
     return [(shown["output_type"], sorted(shown.get("data", ()))) for shown in cell.get("outputs", ())]

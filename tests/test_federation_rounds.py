@@ -19,8 +19,12 @@ from helpers import Killed
 import fedcap
 from fedcap.federation.audit import verify
 from fedcap.federation.messages import Answer, Failure, Order
+from fedcap.federation.plan import Plan
 from fedcap.federation.rounds import Conductor
-from fedcap.runs.checkpoint import unpack
+from fedcap.runs.checkpoint import pack, unpack
+
+OLD_RUNS = Path(__file__).parent / "fixtures" / "old_runs"
+"""Directories that version 0.1.0 wrote."""
 
 # --- What sites send
 
@@ -226,6 +230,45 @@ def test_a_plan_goes_on_with_more_rounds_and_not_with_another_course(tmp_path: P
     made.plan = plan_for("ditto", rounds=3)
     with pytest.raises(fedcap.InputError, match="has another federation"), made.conductor():
         pass
+
+
+def test_the_state_of_an_older_version_is_restored_and_its_federation_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(OLD_RUNS)
+    shutil.copytree(OLD_RUNS / "federation" / "operator", tmp_path, dirs_exist_ok=True)
+    made = Federation(tmp_path, Plan.read(tmp_path / "plan.toml").model_copy(update={"rounds": 4}))
+    made.join(*"0124", code=["old_network:linear"])
+    with made.conductor() as conductor:
+        assert (len(conductor.history), list(conductor.server.removed)) == (3, ["3"])
+        record = conductor.play()
+    assert (record.round, record.participants, record.refused) == (4, list("0124"), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [("entry", "older-state"), ("course", "damaged-state"), ("bytes", "damaged-state")],
+)
+def test_a_state_that_cannot_be_restored_is_refused_with_what_to_do(
+    tmp_path: Path, change: str, code: str
+) -> None:
+    made = federation(tmp_path, "fedavg", ("0", "1"))
+    with made.conductor() as conductor:
+        conductor.play()
+    path = made.run / "checkpoint.safetensors"
+    about, tensors = unpack(path)
+    if change == "entry":
+        tensors["server.state.renamed"] = tensors.pop("server.state.model")
+    path.write_bytes(pack(replace(about, course="x") if change == "course" else about, tensors))
+    if change == "bytes":
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(fedcap.InputError) as error, made.conductor():
+        pass
+    assert (error.value.code, error.value.field) == (code, str(path))
+    remedy = (
+        f"finish the federation with fedcap {fedcap.__version__}" if change == "entry" else "from a backup"
+    )
+    assert str(error.value).endswith(remedy)
 
 
 def test_two_conductors_do_not_share_a_directory(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,46 @@ def test_the_socket_answers_after_garbage_too_much_and_a_peer_that_stalls(tmp_pa
         with pytest.raises(Malformed, match="ended"):
             ask(tmp_path, bytes(100_000), 5)
         assert ask(tmp_path, b"still there", 5) == b"still there"
+
+
+def test_a_message_whose_sender_hung_up_while_it_waited_is_dropped(tmp_path: Path) -> None:
+    answered: list[bytes] = []
+    started, go_on = threading.Event(), threading.Event()
+
+    def respond(message: bytes) -> bytes:
+        answered.append(message)
+        started.set()
+        go_on.wait(5)
+        return message
+
+    with listening(tmp_path, respond, 10_000), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(ask, tmp_path, b"first", 5)
+        assert started.wait(5)
+        with Client(str(tmp_path / SOCKET), "AF_UNIX") as peer:
+            peer.send_bytes(b"late")
+        time.sleep(0.2)
+        go_on.set()
+        assert first.result() == b"first"
+        assert ask(tmp_path, b"last", 5) == b"last"
+    assert answered == [b"first", b"last"]
+
+
+def test_the_socket_accepts_again_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, errors = Listener.accept, [OSError(24, "Too many open files")]
+
+    def fail_once(listener: Listener) -> Any:
+        connection = accept(listener)
+        if errors:
+            connection.close()
+            raise errors.pop()
+        return connection
+
+    monkeypatch.setattr(Listener, "accept", fail_once)
+    monkeypatch.setattr("fedcap.federation.flower.node.ACCEPT_PAUSE", 0.01)
+    with listening(tmp_path, echo, 10_000):
+        with pytest.raises(Malformed):
+            ask(tmp_path, b"lost", 5)
+        assert ask(tmp_path, b"x", 5) == b"x"
 
 
 def test_the_client_app_answers_a_sealed_order_and_refuses_any_other(

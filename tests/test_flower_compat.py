@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
+import httpx
 from flwr.app import Array
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as PIECE
 
@@ -36,6 +37,35 @@ def test_only_compat_imports_undocumented_names_of_flower() -> None:
     for path in folder.parents[1].rglob("*.py"):
         found = set(re.findall(r"(?:from|import) (flwr[\w.]*)", path.read_text()))
         assert path.name == "compat.py" or found <= documented, path
+
+
+OPENSSL = "certificate verify failed"
+"""A phrase of OpenSSL's, which tests/test_keys.py provokes."""
+
+
+@pytest.fixture(scope="module")
+def flowers_source() -> str:
+    folder = Path(str(import_module("flwr").__file__)).parent
+    return "".join(path.read_text() for path in folder.rglob("*.py"))
+
+
+@pytest.mark.parametrize("name", compat.OFFLINE)
+def test_flower_reads_the_variables_that_are_set(flowers_source: str, name: str) -> None:
+    assert f'"{name}"' in flowers_source
+
+
+@pytest.mark.parametrize("phrase", sorted({*compat.LOG_MEANINGS, compat.KEY_IS_KNOWN} - {OPENSSL}))
+def test_flower_writes_the_phrases_that_are_looked_for(flowers_source: str, phrase: str) -> None:
+    code = re.match(r"(?P<http>\d{3} )|\[code: (?P<flower>\d+)", phrase)
+    if code is None:
+        assert phrase in flowers_source
+    elif code["flower"]:
+        assert f"FLEET_NODE_ACTIVATION_FAILED = {code['flower']}" in flowers_source
+        assert "[code: {flower_error.code}]" in flowers_source
+    else:
+        response = httpx.Response(int(code["http"]), request=httpx.Request("POST", "https://h/"))
+        with pytest.raises(httpx.HTTPStatusError, match=phrase):
+            response.raise_for_status()
 
 
 # --- The bundle
@@ -152,6 +182,6 @@ def test_nginx_accepts_a_piece_of_flowers_and_all_calls_of_a_supernode_but_regis
     from flwr.supernode.fleet_http_client import FleetHttpClient
 
     called = set(re.findall(r'"/v1/fleet/([a-z-]+)"', inspect.getsource(FleetHttpClient)))
-    assert set(nginx.FLEET) == called - {"register-node", "unregister-node"}
+    assert set(compat.FLEET_CALLS) == called - {"register-node", "unregister-node"}
     assert PIECE < 6 << 20
     assert "client_max_body_size 6m;" in nginx.TEMPLATE

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr")
-from fedcap.federation.config import SiteDirectory, held, is_held
+from fedcap.federation.config import FEDERATION, Federation, Operator, SiteDirectory, held, is_held
 from fedcap.federation.flower import node as node_module
+from fedcap.federation.flower import server
 from fedcap.federation.flower.node import Node
 from fedcap.federation.flower.process import Program, Tail, environment, free_port, is_listening
 from fedcap.federation.flower.server import end_server_app, is_locked, locked
@@ -139,6 +140,17 @@ def test_a_process_that_is_no_server_app_of_the_directory_is_not_signalled(
         assert another.poll() is None
     another.kill()
     another.wait()
+
+
+def test_a_command_of_flower_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "flower").mkdir()
+    (tmp_path / FEDERATION).write_text(Federation(host="localhost").text())
+    (tmp_path / "hang").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "hang").chmod(0o755)
+    monkeypatch.setattr(server, "program", lambda _: str(tmp_path / "hang"))
+    monkeypatch.setattr(server, "COMMAND_SECONDS", 0.1)
+    with pytest.raises(server.CommandFailed, match="flwr run did not end within"):
+        server.flwr(Operator(tmp_path), "run")
 
 
 def test_looking_at_a_lock_does_not_keep_others_from_taking_it(tmp_path: Path) -> None:

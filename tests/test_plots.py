@@ -112,8 +112,8 @@ def test_accuracy_is_that_of_the_records(run: Path, drawn: Any) -> None:
     records = fedcap.read(run).rounds
     axes = drawn(build_report(run), "accuracy").axes[0]
     for reading in ("personal", "shared"):
-        told = [getattr(record.accuracy, reading) for record in records]
-        assert curve(axes, f"{reading}, mean") == pytest.approx(told, abs=0.01)
+        recorded = [getattr(record.accuracy, reading) for record in records]
+        assert curve(axes, f"{reading}, mean") == pytest.approx(recorded, abs=0.01)
 
 
 def test_scores_have_a_line_per_client_the_limit_and_a_cross_for_each_removal(run: Path, drawn: Any) -> None:
@@ -129,7 +129,7 @@ def test_scores_have_a_line_per_client_the_limit_and_a_cross_for_each_removal(ru
     places = sorted(float(line.get_xdata()[0]) for line in crosses)
     assert places == sorted(float(removal.round) for removal in found.removed.values())
     dashed = [line for line in lines if line.get_linestyle() == "--"]
-    assert len(dashed) == len(found.provenance.malicious)  # told by more than their colour
+    assert len(dashed) == len(found.provenance.malicious)  # they differ by more than their colour
 
 
 def test_mixing_shows_the_rounds_that_were_chosen(run: Path, drawn: Any) -> None:
@@ -219,7 +219,7 @@ def test_names_that_look_like_mathematics_or_scripts_stay_text(run: Path, drawn:
     clients = [replace(one, name=name) for one, name in zip(report.run.clients, names, strict=True)]
     hostile = replace(report, run=replace(report.run, clients=clients))
     labels = drawn(hostile, "clients").axes[0].get_xticklabels()
-    told = [client.name for client in clients if client.role == "honest"]
-    assert {label.get_text() for label in labels} == set(told)
+    honest = {client.name for client in clients if client.role == "honest"}
+    assert {label.get_text() for label in labels} == honest
     drawn(hostile, "mixing")
     drawn(hostile, "scores")

@@ -1,7 +1,6 @@
-"""README.md and CONTRIBUTING.md: every snippet runs, and every command that they and the site show is there.
+"""README.md, CONTRIBUTING.md and the pages: snippets run, commands exist, and figures are computed.
 
-Data that a reader would have at hand is made here: patients.csv, new.npz, mine.npz, photos/, my_module.py,
-and x, y, users and new.
+The fixture `mine` makes the files that a reader has: patients.csv, new.npz, mine.npz, photos/, my_module.py.
 """
 
 from __future__ import annotations
@@ -20,14 +19,16 @@ import pytest
 import typer
 from PIL import Image
 
+import fedcap
+from docs import computed
 from fedcap.cli import app, main
-from fedcap.simulation import Simulation
 
 ROOT = Path(__file__).parents[1]
 README, GUIDE = ((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
+PAGES = [path.read_text() for path in sorted((ROOT / "docs" / "pages").rglob("*.md"))]
 FILES = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL))
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-OTHER_TOOLS = {"pip", "python", "python3", "cd", "git"}
+OTHER_TOOLS = {"pip", "python"}
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -35,23 +36,21 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def shown(text: str) -> list[str]:
-    """Return every command that a text shows: after a `$` in a console block, or between backticks."""
+def shown_commands(text: str) -> list[str]:
+    """Return every command of a text: after a `$` in a console block, or between backticks."""
     lines = [line[2:] for block in blocks(text, "console") for line in block.splitlines() if line[:2] == "$ "]
     return lines + re.findall(r"`((?:fedcap|make) [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
 
 
-PAGES = [path.read_text() for path in sorted((ROOT / "docs" / "pages").rglob("*.md"))]
-COMMANDS = sorted({command for text in (README, GUIDE, *PAGES) for command in shown(text)})
+COMMANDS = sorted({command for text in (README, GUIDE, *PAGES) for command in shown_commands(text)})
 
 
 @pytest.fixture
-def mine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A folder with all that the snippets name; return what they name in Python."""
+def mine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the files that snippets and commands name, in the current directory."""
     draw = np.random.default_rng(0)
     y = np.arange(6200) % 62
-    x = draw.integers(0, 255, (len(y), 28, 28), np.uint8)
-    np.savez("mine.npz", x=x, y=y)
+    np.savez("mine.npz", x=draw.integers(0, 255, (len(y), 28, 28), np.uint8), y=y)
     for label in "ab":
         folder = Path("photos", label)
         folder.mkdir(parents=True)
@@ -70,25 +69,22 @@ def mine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         for place, row in enumerate(measured)
     ]
     Path("patients.csv").write_text("\n".join(["age,pulse,iron,steps,diagnosis,hospital", *rows]) + "\n")
-    new = measured[:7].astype(np.float32)
-    np.savez("new.npz", x=new)
+    np.savez("new.npz", x=measured[:7].astype(np.float32))
     for name, text in FILES.items():
         Path(name).write_text(text)
     for name in ("experiment.toml", "config.toml"):
         Path(name).write_text("rounds = 1\n")
     monkeypatch.syspath_prepend(Path.cwd())
-    features = draw.standard_normal((120, 6)).astype(np.float32)
-    return {"x": features, "y": np.arange(120) % 3, "users": np.arange(120) // 30, "new": new}
 
 
-def succeeds(arguments: list[str]) -> None:
+def succeed(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert not stop.value.code
 
 
 def parse(arguments: list[str]) -> None:
-    """Parse a command as the command line would, and do not call it."""
+    """Parse a command like the command line, and do not run it."""
     command: click.Command = typer.main.get_command(app)
     while isinstance(command, click.Group):
         group = command
@@ -99,50 +95,44 @@ def parse(arguments: list[str]) -> None:
     command.make_context("fedcap", arguments)
 
 
-def test_the_python_of_the_readme_runs_in_order(
-    mine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Two rounds on one core tell as much as thirty or a hundred on all.
-    monkeypatch.setattr(Simulation, "is_finished", property(lambda simulation: simulation.round == 2))
+def test_the_first_screen_has_the_demo_and_the_tests() -> None:
+    first = README[: README.index("## ")]
+    assert re.findall(r"^\$ (make \w+)", first, re.MULTILINE) == ["make demo", "make test"]
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
-    (command,) = (line for line in shown(README) if "patients.csv" in line and "--out" in line)
-    succeeds([*shlex.split(command)[1:], "--rounds=2"])
+    names: dict[str, Any] = {}
     snippets = blocks(README, "python")
-    assert len(snippets) >= 5
     for snippet in snippets:
-        exec(compile(snippet, "README.md", "exec"), mine)
-    assert mine["weights"].shape == (5, 5)
-    assert mine["answers"].shape == (7, 2)
+        exec(compile(snippet.replace("rounds=30", "rounds=2"), "README.md", "exec"), names)
+    assert snippets
+    assert not names["model"].training
 
 
 @pytest.mark.usefixtures("mine")
-def test_from_ones_own_data_to_answers_in_four_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_on_own_data_lead_to_predictions() -> None:
     block = next(block for block in blocks(README, "console") if "patients.csv" in block)
-    commands = [shlex.split(line[2:], comments=True)[1:] for line in block.splitlines()]
-    assert [command[0] for command in commands] == ["run", "show", "predict", "export"]
-    commands[0] += ["--rounds=12", "--workers=1", "--set=training.lr=0.1"]
+    lines = [shlex.split(line[2:], comments=True)[1:] for line in block.splitlines()]
+    commands = [line for line in lines if {"patients.csv", "hospitals"} & set(line)]
+    assert [command[0] for command in commands] == ["data", "run", "predict"]
+    commands[1] += ["--rounds=12", "--workers=1", "--set=training.lr=0.1"]
     for command in commands:
-        succeeds(command)
-    lines = Path("answers.csv").read_text().splitlines()
-    assert len(lines) == 8
-    assert Path("oslo.pt2").stat().st_size > 1000
-    assert "oslo" in capsys.readouterr().out
+        succeed(command)
+    assert len(Path("answers.csv").read_text().splitlines()) == 8
 
 
-@pytest.mark.parametrize("snippet", blocks(README, "toml") + blocks(GUIDE, "toml"))
+@pytest.mark.parametrize("snippet", [snippet for page in PAGES for snippet in blocks(page, "toml")])
 @pytest.mark.usefixtures("mine")
-def test_the_toml_of_the_readme_runs(snippet: str) -> None:
+def test_the_toml_of_the_pages_runs(snippet: str) -> None:
     Path("snippet.toml").write_text(snippet)
-    succeeds(["run", "snippet.toml", "--rounds", "1", "--workers", "1"])
-
-
-def test_the_python_of_the_guide_is_files_that_its_own_test_runs() -> None:
-    assert len(blocks(GUIDE, "python")) == len(FILES)
+    succeed(["run", "snippet.toml", "--rounds", "1", "--workers", "1"])
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("mine", "restored_registries")
-def test_a_command_that_is_shown_is_there(command: str) -> None:
+def test_a_shown_command_exists(command: str) -> None:
     tool, *arguments = shlex.split(command, comments=True)
     if tool == "make":
         assert set(arguments) <= TARGETS
@@ -155,12 +145,33 @@ def test_a_command_that_is_shown_is_there(command: str) -> None:
         if missing := [name for name in extras if importlib.util.find_spec(name) is None]:
             pytest.skip(f"{missing[0]} is not installed: it is an extra")
         if "--resume" in arguments:
-            there = arguments[arguments.index("--resume") + 1]
-            succeeds(["run", "--attack", "lie", "--rounds", "1", "--workers", "1", "--out", there])
-        succeeds([*arguments, "--dry-run"])
+            folder = arguments[arguments.index("--resume") + 1]
+            succeed(["run", "--attack", "lie", "--rounds", "1", "--workers", "1", "--out", folder])
+        succeed([*arguments, "--dry-run"])
 
 
-def test_the_two_commands_of_the_first_screen_are_enough() -> None:
-    first = README[: README.index("## ")]
-    assert re.findall(r"^\$ (make \w+)", first, re.MULTILINE) == ["make demo", "make test"]
-    assert {"demo", "test"} <= TARGETS
+def test_the_readmes_table_of_results_is_computed() -> None:
+    assert computed.headline_table() in README, "run: python -m docs.computed"
+    assert f"worst of {len(computed.panel('headline').attacks)} attacks" in README
+    assert f"**Attacks**: {len(fedcap.attacks.names())}," in README
+
+
+def table_rows(text: str) -> dict[str, list[str]]:
+    """Return the rows of the demo's table by attack."""
+    lines = re.findall(r"^\| ((?:no attack|sign-flipping|lie|min-max|ipm) \|.*) \|$", text, re.MULTILINE)
+    return {attack: cells for attack, *cells in (line.split(" | ") for line in lines)}
+
+
+@pytest.mark.slow
+def test_the_demo_prints_the_readmes_table(tmp_path: Path) -> None:
+    succeed(["demo", "-q", "--out", str(tmp_path / "demo")])
+    expected = table_rows(README.partition("## Demo result")[2].partition("\n## ")[0])
+    found = table_rows((tmp_path / "demo" / "report.md").read_text())
+    assert expected.keys() == found.keys()
+    assert len(expected) == 5
+    for attack, cells in found.items():
+        assert cells[4:6] == expected[attack][4:6], "malicious and honest clients removed"
+        accuracies = [
+            [float(cell.removesuffix(" †")) for cell in row[:4]] for row in (cells, expected[attack])
+        ]
+        assert accuracies[0] == pytest.approx(accuracies[1], abs=2.5), "the last bits depend on the processor"

@@ -35,9 +35,9 @@ def test_the_page_is_written_to_the_directory_or_to_another_file(
     assert (report["kind"], report["done"]) == ("run", 2)
     elsewhere = tmp_path / "page.html"
     code, out, _ = call(capsys, "report", run, "-o", elsewhere, "--json")
-    told = json.loads(out)
-    assert (told["file"], told["bytes"]) == (str(elsewhere), elsewhere.stat().st_size)
-    assert told["omitted"] == told["problems"] == []
+    printed = json.loads(out)
+    assert (printed["file"], printed["bytes"]) == (str(elsewhere), elsewhere.stat().st_size)
+    assert printed["omitted"] == printed["problems"] == []
 
 
 def test_local_is_compared_with_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from grid_tools import TINY, Here
-from report_tools import decoded, record, write
+from report_tools import decoded, reason, record, write
 from scipy import stats
 
 import fedcap
@@ -24,7 +24,7 @@ from fedcap.report.grid import Memo
 from fedcap.report.model import GridCell, GridData, GridTable, Report
 from fedcap.report.pack import pack
 from fedcap.report.page import build_report, page
-from fedcap.runs import Outcome, read
+from fedcap.runs import AttackStats, Outcome, read
 from fedcap.runs.outcome import read_outcome
 
 SETTINGS: dict[str, Any] = {"attacks": ["none", "ipm"], "seeds": "0-2", **TINY}
@@ -105,7 +105,7 @@ def test_without_attacks_the_most_accurate_method_is_the_first(grid: Path, tmp_p
     assert [*means.values()] == sorted(means.values(), reverse=True)
     best = table.methods[0]
     (figure,) = report.figures
-    assert (figure.value, figure.label) == (f"{means[best]:.1f} %", best)
+    assert (figure.value, figure.label) == (f"{means[best]:.1f} %", f"best method: {best}")
 
 
 def test_a_method_without_some_attack_is_ranked_after_the_others(grid: Path, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_method_without_some_attack_is_ranked_after_the_others(grid: Path, tmp
             shutil.rmtree(path)
     report = build_report(tmp_path / "grid")
     assert only_table(report).methods[-1] == best
-    assert not report.figures[0].label.startswith(best)
+    assert report.figures[0].label == f"best method: {only_table(report).methods[0]}"
 
 
 def test_planned_runs_that_have_not_begun_are_missing(tmp_path: Path) -> None:
@@ -141,6 +141,18 @@ def test_planned_runs_that_have_not_begun_are_missing(tmp_path: Path) -> None:
     assert missing == list(range(7, -1, -1))
     (tmp_path / "planned.json").write_text('{"no": "list"}')
     assert build_report(tmp_path).state == "finished"
+
+
+def test_checks_name_the_method_and_the_attack_of_runs_to_look_at(tmp_path: Path) -> None:
+    names = ["ada", "bob", "cyd", "dan"]
+    for seed, removed in ((0, "dan"), (1, "ada"), (2, "ada")):
+        first = record(1, names, removed={removed: reason()}, attack=AttackStats(9.0, 2.0, -1.0))
+        path = tmp_path / "cells" / str(seed)
+        write(path, [first], names, ["dan"], seed=seed)
+    checks = {check.name: (check.mark, check.text) for check in build_report(tmp_path).checks}
+    assert checks["Runs"] == ("ok", "3 of 3 finished.")
+    assert checks["Attack"] == ("ok", "No problem in 3 runs.")
+    assert checks["Honest clients removed"] == ("warn", "Look at 2 of 3 runs: fedcap under ipm.")
 
 
 def test_each_cell_leads_to_the_reports_on_its_runs(grid: Path) -> None:

@@ -153,18 +153,31 @@ def test_similar_clients_are_next_to_each_other() -> None:
     assert abs(order.index(0) - order.index(2)) == abs(order.index(1) - order.index(3)) == 1
 
 
-def test_checks_and_figures_of_a_run_that_is_as_it_should_be(tmp_path: Path) -> None:
+def test_the_overview_says_what_ran_how_accurate_it_is_and_who_was_removed(tmp_path: Path) -> None:
     sent = AttackStats(10.0, 2.0, -0.9)
     first = record(1, NAMES, attack=sent, removed={"dan": reason()})
     report = build_report(write(tmp_path, [first, record(2, NAMES[:3])], NAMES, ["dan"]))
-    assert [each.mark for each in report.checks] == ["ok"] * 5
+    assert report.summary == (
+        "Method fedcap on the data set digits with 4 clients, 1 of them malicious (attack ipm): "
+        "2 rounds, seed 0."
+    )
+    assert [(each.mark, each.name, each.section) for each in report.checks] == [
+        ("ok", "Malicious clients removed", "detection"),
+        ("ok", "Honest clients removed", "detection"),
+        ("ok", "Attack", "attack"),
+        ("ok", "Divergence", "detection"),
+        ("ok", "Worst client", "clients"),
+    ]
+    assert check(report, "Malicious clients removed").text == "1 of 1, the last in round 1: client dan."
     assert "5 times as long" in check(report, "Attack").text
     assert "−0.90" in check(report, "Attack").text
-    assert [(each.label, each.value) for each in report.figures][:4] == [
-        ("accuracy", "90.0 %"),
-        ("worst client", "90.0 %"),
-        ("malicious clients removed", "1 of 1"),
-        ("honest clients removed", "0 of 3"),
+    measured = "On all test samples of 3 honest clients, in round 2."
+    models = "The better of shared (88.0) and personal (90.0) models."
+    assert [(each.label, each.value, each.sentence) for each in report.figures][:4] == [
+        ("accuracy", "90.0 %", f"{measured} {models}"),
+        ("worst client", "90.0 %", "The lowest accuracy of 3 clients."),
+        ("malicious clients removed", "1 of 1", "Rightly removed, in round 1 on average."),
+        ("honest clients removed", "0 of 3", "No client was wrongly removed."),
     ]
 
 
@@ -179,7 +192,9 @@ def test_checks_of_a_run_in_which_the_detection_failed(tmp_path: Path) -> None:
         "Divergence": "bad",
         "Worst client": "ok",
     }
-    assert "ada" in check(report, "Honest clients removed").text
+    assert check(report, "Honest clients removed").text == "1 of 3 honest clients: ada."
+    assert check(report, "Malicious clients removed").text == "0 of 1. Not removed: client dan."
+    assert report.figures[3].sentence == "Wrongly removed: the server took them for malicious clients."
 
 
 @pytest.mark.parametrize(
@@ -275,7 +290,7 @@ def test_a_federation_shows_the_ledger_and_removals_by_the_operator(tmp_path: Pa
         (1, 2, "by the operator: it left"),
         (2, 3, "by the operator: it moved away"),
     ]
-    assert check(report, "Removed sites").text == "2 sites removed: site-1, site-2."
+    assert check(report, "Removed sites").text == "By the operator: site-1, site-2."
     assert ("removed", "2 of 6") in [(figure.label, figure.value) for figure in report.figures]
     assert clients_of(report_on(tmp_path / "run"))["site-2"].state == "removed"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +14,19 @@ from reproduction_tools import made_up, outcome_of, paper_cell, save
 from scipy import stats
 
 from fedcap.experiments.store import read_outcomes, save_outcomes
+from fedcap.report.panel import Finished, make_panels
 from fedcap.runs import Outcome
 from reproduction.__main__ import main
+from reproduction.cells import Item
 from reproduction.compare import compare, contests, table
-from reproduction.items import Item, find, items
+from reproduction.items import find, items
+from reproduction.matrix import leads, without_repeats, worst_cases
 from reproduction.pictures import pictures
+from reproduction.plan import PLAN
 from reproduction.recorded import Recorded
-from reproduction.write import pages, reproducing_page, results_page, write_pages
+from reproduction.reproducing import reproducing_page
+from reproduction.results import Grids, results_page
+from reproduction.write import pages, write_pages
 
 REPOSITORY = Path(__file__).parents[1]
 TRAP = ("traps", "--dataset", "digits", "--column", "one setting", "--attack", "LIE", "--rounds", "1")
@@ -111,13 +118,33 @@ def test_every_kind_of_picture_is_drawn(tmp_path: Path) -> None:
 def test_a_difference_has_its_reason_only_where_it_holds() -> None:
     def page(column: str, attack: str, tacc: float) -> str:
         cell = paper_cell("table-1", "wisdm", column, attack)
-        return results_page(Recorded([outcome_of(cell, tacc)]))
+        return results_page(Recorded([outcome_of(cell, tacc)]), Grids())
 
     assert "only the first tensor" in page("FLTrust", "model-replacement", 93.0)
     assert "only the first tensor" not in page("FLTrust", "model-replacement", 37.4)
-    assert "copy of WISDM used here is cleaned" in page("M-Krum", "lie", 97.0)
-    assert "copy of WISDM used here is cleaned" not in page("Mean", "ipm", 90.0)
-    assert "Not explained yet." in page("Median", "model-replacement", 80.0)
+    assert "seed 0 is easy" in page("M-Krum", "lie", 97.0)
+    assert "seed 0 is easy" not in page("Mean", "ipm", 90.0)
+    assert ". Not explained." in page("Median", "model-replacement", 80.0)
+
+
+def test_the_summary_counts_each_run_and_figure_once_and_says_where_fedcap_does_not_lead() -> None:
+    runs = [
+        outcome_of(paper_cell("table-1", "wisdm", "FedCAP", "lie"), 94.0, dacc=72.2222, fpr=0.0, fnr=100.0),
+        outcome_of(paper_cell("table-1", "wisdm", "Median", "lie"), 96.0),
+        outcome_of(paper_cell("table-1", "wisdm", "FedCAP", "min-max"), 94.0, dacc=72.2, fpr=0.0, fnr=100.0),
+    ]
+    summary = results_page(Recorded(runs), Grids()).partition("## How to read")[0]
+    # Accuracy, DAcc, FPR and FNR of two runs, two of them wrong; the median's accuracy is too high.
+    rows = {line.split("|")[1].strip(): line.split("|")[2:6] for line in summary.splitlines() if "|" in line}
+    counts = [int(text.replace(",", "")) for text in rows["**all, each run once**"]]
+    assert counts[1:] == [3, 6, 3]
+    assert rows["[Table II: rules with Bucketing and with GAS](#table-ii-rules-with-bucketing-and-with-gas)"]
+    words = " ".join(summary.split())
+    assert "6 of 8 on wisdm" in words
+    assert "It leads 0 of 1 of these" in words
+    assert "not removed: min-max on wisdm (100 %, paper 0 %)" in words
+    assert "lie on wisdm (FedCAP 94.0, Median 96.0)" in words
+    assert "3 of 3 finished runs have one seed" in words
 
 
 def test_the_gain_of_picked_options_is_measured_on_the_other_seeds() -> None:
@@ -148,8 +175,60 @@ def test_the_grid_of_every_method_has_a_section_and_a_picture(tmp_path: Path) ->
     found = [*over_seeds("fedcap", "ipm", 97.0, 96.0), *over_seeds("fedavg", "ipm", 10.0, 12.0)]
     folder = save([], tmp_path / "results")
     save_outcomes(found, folder / "headline.jsonl.gz")
-    assert "## Every method under every attack" in pages(folder)["RESULTS.md"]
+    section = pages(folder)["RESULTS.md"].partition("## Every method under every attack")[2]
+    assert "On digits FedCAP, the paper's preset, leads under all 1 attacks." in section
     assert tmp_path / "figures" / "headline-digits.png" in write_pages(folder, tmp_path)
+
+
+def test_an_attack_that_repeats_another_is_left_out() -> None:
+    def both(attack: str, ours: float, theirs: float) -> Finished:
+        return [*over_seeds("fedcap", attack, ours), *over_seeds("fedavg", attack, theirs)]
+
+    found = [*both("lie", 97.0, 95.0), *both("lie-unbounded", 97.0, 95.0), *both("ipm", 97.0, 10.0)]
+    distinct, repeats = without_repeats(found)
+    assert repeats == {"lie-unbounded": "lie"}
+    assert [place["attack"] for place, _ in distinct] == ["lie", "lie", "ipm", "ipm"]
+
+
+def test_rivals_lead_where_their_mean_is_higher_and_clearly_where_the_interval_is_above_zero() -> None:
+    found = [
+        *over_seeds("fedcap", "ipm", 90.0, 91.0, 92.0),
+        *over_seeds("fedavg", "ipm", 92.0, 93.1, 94.0),
+        *over_seeds("fedcap", "lie", 90.0, 91.0, 92.0),
+        *over_seeds("fedavg", "lie", 99.0, 90.0, 90.0),
+        *over_seeds("fedcap", "cuckoo", 90.0),
+        *over_seeds("fedavg", "cuckoo", 80.0),
+        *over_seeds("fedcap, hardened", "cuckoo", 95.0),
+    ]
+    (panel,) = make_panels(found)
+    assert [(lead.attack, lead.rival, lead.is_clear) for lead in leads(panel)] == [
+        ("ipm", "fedavg", True),
+        ("lie", "fedavg", False),
+    ]
+
+
+def test_the_worst_attack_is_over_the_variants_of_all_grids() -> None:
+    def run(method: str, attack: str, tacc: float, digest: str) -> Finished:
+        return over_seeds(method, attack, tacc, digest=digest)
+
+    matrix = [
+        *run("fedcap", "none", 97.0, "a"),
+        *run("fedcap", "frame", 93.0, "b"),
+        *run("fedcap, hardened", "frame", 94.0, "c"),
+        *run("fltrust", "frame", 95.0, "d"),
+    ]
+    variants = [
+        *run("fedcap", "frame, drag", 93.0, "b"),  # another name of the same run
+        *run("fedcap", "cuckoo, longest", 88.0, "e"),
+        *run("nobody removed", "cuckoo, longest", 50.0, "f"),
+    ]
+    trained = run("hardened", "crowd", 92.0, "g")
+    cases = worst_cases(matrix, [variants, trained])
+    assert [(case.method, case.attack, case.attacks) for case in cases] == [
+        ("fltrust", "frame", 1),
+        ("hardened", "crowd", 2),
+        ("fedcap", "cuckoo, longest", 2),
+    ]
 
 
 def test_pages_are_not_written_without_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,10 +334,33 @@ def test_where_emnist_is_absent_handwritten62_replaces_it(
     assert "leaving out cifar10" in printed.err
 
 
+def test_the_plan_has_every_planned_table_and_runs_in_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--all", "--dry-run"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [str(step) for step in PLAN] == printed
+    played = {name for step in PLAN for name in step.command.split() if name in items()}
+    assert items().keys() - played == {"auto-alpha", "malicious-share", "traps"}
+    ran: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        ran.append(command)
+        return subprocess.CompletedProcess(command, 2 if "cifar10" in command else 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert main(["run", "--all", "--workers", "1"]) == 2
+    assert [command[1:3] for command in ran] == [
+        ["-m", "reproduction" if step.command.startswith("python") else "fedcap"] for step in PLAN
+    ]
+    assert all(command[-2:] == ["--workers", "1"] for command in ran)
+
+
 @pytest.mark.usefixtures("data_folder")
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
+        (["run"], "nothing to run"),
         (["run", "table-4"], "cifar10"),
         (["run", "table-1", "--dataset", "emnist"], "emnist"),
         (["show", "tabel-1"], "did you mean 'table-1'"),

@@ -67,10 +67,10 @@ def test_columns_are_matched_by_name_in_any_order(tmp_path: Path, source: Any) -
     expected = run.predict("Oslo", table(0, 1, 2))
     assert torch.equal(run.predict("Oslo", table(2, 0, 1)), expected)
     assert torch.equal(run.predict("Oslo", X), expected)
-    with refused("other-features", "dose") as error:
+    with refused("missing-feature", "dose") as error:
         run.predict("Oslo", table(2, 0))
     assert "inputs has no column 'dose': the model's features are age, dose, weight" in str(error.value)
-    with refused("other-features", "noise") as error:
+    with refused("extra-feature", "noise") as error:
         run.predict("Oslo", table(0, 1, 2, noise=X[:, 0]))
     assert "unexpected column 'noise'" in str(error.value)
 

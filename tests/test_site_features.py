@@ -42,10 +42,10 @@ def test_a_sites_columns_are_put_in_the_plans_order(tmp_path: Path) -> None:
 
 
 def test_a_site_without_a_column_of_the_plan_is_refused_by_its_name(tmp_path: Path) -> None:
-    with refused("other-features", "dose") as error:
+    with refused("missing-feature", "dose") as error:
         load_site_data(data(tmp_path, 0, 2), None, 0, PLAN)
     assert "the data has no column 'dose'" in str(error.value)
-    with refused("other-features", "dose"):
+    with refused("missing-feature", "dose"):
         load_site_data(data(tmp_path, 0, 1, 2, features=np.array(["age", "doze", "weight"])), None, 0, PLAN)
 
 

@@ -1,5 +1,5 @@
-// Search runs in a worker, and browsers start none for pages that are opened from the disk. There, a hidden frame
-// stands in for it: messages to the worker are events in the frame, and what it posts are events here.
+// Search runs in a worker, and browsers start no worker for pages that are opened from the disk. There, a hidden frame
+// replaces the worker: messages to the worker are events in the frame, and its messages are events here.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(address) {

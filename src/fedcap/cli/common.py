@@ -338,6 +338,7 @@ HINTS = {
     "damaged-run": "fedcap run {field}",
     "changed-code": "fedcap run {field}",
     "other-version": "fedcap run {field}",
+    "extra-feature": "--id {field}, if it identifies the rows",
     "federation-run": "fedcap federate serve {field}",
     "longer-run": "--out DIR",
     "missing-dataset": "fedcap data get {field}",

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import zipfile
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedcap.cli.common import AsJson, echo, print_json, print_table, save, to_json, users_code
-from fedcap.errors import InputError, nearest
+from fedcap.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +54,10 @@ class Predictions:
     """n: the probability of that class."""
     label: Sequence[str] | None
     """The true classes, if the file has them."""
+    identifiers: Sequence[str] | None = None
+    """The identifier of each row in the file, if it has one."""
+    identifier: str = ""
+    """The name of the column of identifiers."""
 
     @property
     def accuracy(self) -> float | None:
@@ -65,19 +67,37 @@ class Predictions:
         return 100 * sum(a == b for a, b in zip(self.answer, self.label, strict=True)) / len(self.label)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each input."""
+        """Return a row for each input: its identifier or number, the answer, and the label if known."""
         rows = zip(self.answer, self.confidence.tolist(), strict=True)
         found = [{"row": at, "answer": name, "confidence": sure} for at, (name, sure) in enumerate(rows)]
+        if self.identifiers is not None:
+            found = [{self.identifier: i} | row for i, row in zip(self.identifiers, found, strict=True)]
         if self.label is not None:
             found = [row | {"label": label} for row, label in zip(found, self.label, strict=True)]
         return found
 
+    def full_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each input with the probability of each class."""
+        names = [f"p({name})" for name in self.classes]
+        rows = zip(self.rows(), self.probabilities.tolist(), strict=True)
+        return [row | dict(zip(names, each, strict=True)) for row, each in rows]
+
 
 def predict(
     directory: Directory,
-    file: Annotated[Path, typer.Argument(metavar="INPUT.npz", help="Inputs x, and optionally labels y.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INPUT",
+            help="FILE.csv, FILE.parquet, FILE.npz with x and optionally y, or FILE.npy.",
+        ),
+    ],
     client: Client = None,
     reading: Reading = "personal",
+    identifier: Annotated[
+        str | None,
+        typer.Option("--id", metavar="COLUMN", help="The column that identifies each row. [default: id]"),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Save all predictions: FILE.csv, FILE.json or FILE.npz."),
@@ -86,79 +106,35 @@ def predict(
 ) -> None:
     """Predict the class of each input with a client's model.
 
-    Inputs are prepared as in the run. The confidence is the probability of the class.
+    Inputs are prepared as in the run. The columns of a table are matched by name, in any order. The
+    confidence is the probability of the class. A file of answers has the probability of every class.
     """
+    from fedcap.cli.inputs import known_labels, read_inputs
     from fedcap.cli.site_models import models_of
 
     if out is not None and out.suffix not in SUFFIXES:
         raise InputError(
             f"{out} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", code="bad-value", field="out"
         )
-    arrays = _arrays(file)
-    models, _, client = models_of(directory, client)
-    labels = _labels(file, arrays.get("y"), len(arrays["x"]), models.inputs.class_names)
+    found = models_of(directory, client)
+    models, client = found.models, found.client
+    inputs = read_inputs(file, found.dataset, models.inputs.features, identifier)
+    labels = known_labels(file, inputs.y, len(inputs.x), models.inputs.class_names)
     with users_code():
-        probabilities = models.predict(client, arrays["x"], reading).numpy()
-    predictions = _predictions(models.inputs.class_names, probabilities, labels)
+        probabilities = models.predict(client, inputs.x, reading).numpy()
+    predictions = replace(
+        _predictions(models.inputs.class_names, probabilities, labels),
+        identifiers=inputs.identifiers,
+        identifier=inputs.identifier,
+    )
+    tested = found.tested(reading)
     if out is not None:
         save(out, _content(predictions, out.suffix))
     if as_json:
-        facts = {"client": client, "reading": reading, "accuracy": predictions.accuracy}
-        print_json({**facts, "answers": predictions.rows()})
+        facts = {"client": client, "reading": reading, "accuracy": predictions.accuracy, "tested": tested}
+        print_json({**facts, "answers": predictions.full_rows()})
     else:
-        _print(predictions, _whose(client, reading), out)
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return inputs `x` and, if there, labels `y` of a file; nothing in it is unpickled."""
-    import numpy as np
-
-    if path.suffix.lower() not in (".npz", ".npy"):
-        raise InputError(
-            f"{path} is not a NumPy file: give an .npz with the inputs as x, or an .npy; for a table, use its"
-            " feature columns in the order of the run's",
-            code="bad-file",
-            field=str(path),
-        )
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"x": loaded}
-        with loaded:
-            arrays = {name: loaded[name] for name in ("x", "y") if name in loaded.files}
-            names = ", ".join(loaded.files)
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(
-            f"{path} is not a NumPy file of numbers: {error}", code="bad-file", field=str(path)
-        ) from None
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror or error}", code="missing-file", field=str(path)
-        ) from None
-    if "x" not in arrays:
-        raise InputError(
-            f"{path} has no array 'x', only {names or 'nothing'}", code="data-shape", field=str(path)
-        )
-    if arrays["x"].ndim == 0 or not len(arrays["x"]):
-        raise InputError(f"{path}: x has no inputs", code="data-shape", field=str(path))
-    return arrays
-
-
-def _labels(path: Path, y: np.ndarray | None, length: int, classes: Sequence[str]) -> list[str] | None:
-    """Return the labels by the run's names of the classes; refuse a class that the run does not have."""
-    from fedcap.data.labels import numbered, one_each
-
-    if y is None:
-        return None
-    known, places = numbered(str(path), "y", one_each(str(path), "y", y, length))
-    for name in known:
-        if name not in classes:
-            raise InputError(
-                f"{path}: y has the class {name!r}, which the run does not have: {nearest(name, classes)}",
-                code="unknown-name",
-                field="y",
-            )
-    return [known[place] for place in places.tolist()]
+        _print(predictions, _whose(client, reading), tested, out)
 
 
 def _predictions(classes: Sequence[str], probabilities: np.ndarray, labels: list[str] | None) -> Predictions:
@@ -178,9 +154,9 @@ def _content(predictions: Predictions, suffix: str) -> bytes | str:
     import numpy as np
 
     if suffix == ".json":
-        return to_json({"accuracy": predictions.accuracy, "answers": predictions.rows()})
+        return to_json({"accuracy": predictions.accuracy, "answers": predictions.full_rows()})
     if suffix == ".csv":
-        rows, text = predictions.rows(), io.StringIO()
+        rows, text = predictions.full_rows(), io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
@@ -193,22 +169,26 @@ def _content(predictions: Predictions, suffix: str) -> bytes | str:
     }
     if predictions.label is not None:
         arrays["label"] = np.array(predictions.label)
+    if predictions.identifiers is not None:
+        arrays["id"] = np.array(predictions.identifiers)
     file = io.BytesIO()
     np.savez(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 
-def _print(predictions: Predictions, whose: str, out: Path | None) -> None:
+def _print(predictions: Predictions, whose: str, tested: float | None, out: Path | None) -> None:
     from fedcap.report.tables import Table
 
     rows = predictions.rows()
-    cells = [[row["row"], row["answer"], f"{row['confidence']:.3f}", *list(row.values())[3:]] for row in rows]
-    print_table(Table(tuple(rows[0]), cells[:ROWS_SHOWN]))
+    cells = [list((row | {"confidence": f"{row['confidence']:.3f}"}).values()) for row in rows[:ROWS_SHOWN]]
+    print_table(Table(tuple(rows[0]), cells))
     left = len(rows) - ROWS_SHOWN
     if left > 0 and out is None:
         echo(f"{left} more: -o answers.csv saves all, --json prints all")
     right = "" if predictions.accuracy is None else f", {predictions.accuracy:.1f} % right"
     echo(f"{len(rows)} answer{'s' * (len(rows) != 1)} by {whose}{right}")
+    if tested is not None:
+        echo(f"the model is {tested:.1f} % accurate on the test samples of its own client")
     if out is not None:
         echo(f"  {out}")
 
@@ -231,8 +211,9 @@ def export(
     from fedcap.simulation.export import exported
 
     with users_code():
-        models, run, client = models_of(directory, client)
-        content, about = exported(models, run, client, reading, out.suffix)
+        found = models_of(directory, client)
+        client = found.client
+        content, about = exported(found.models, found.digest, client, reading, out.suffix)
     save(out, content)
     if as_json:
         print_json({"file": str(out), **about})

@@ -5,8 +5,11 @@ This module imports torch: commands import it when they run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -15,7 +18,7 @@ from fedcap.errors import InputError, nearest
 from fedcap.federation.config import SITE, SiteDirectory
 from fedcap.federation.plan import Plan
 from fedcap.federation.site import SiteState, newest
-from fedcap.simulation import read
+from fedcap.simulation import Run, read
 from fedcap.simulation.inputs import Inputs
 from fedcap.simulation.models import TrainedModels
 from fedcap.state import Tensors
@@ -23,18 +26,37 @@ from fedcap.state import Tensors
 READINGS = ("personal", "shared")
 
 
-def models_of(directory: Path, client: str | None) -> tuple[TrainedModels, str, str | None]:
-    """Return a directory's models, the digest of their run or plan, and the client whose model is wanted.
+@dataclass(frozen=True)
+class FoundModels:
+    """The models in a directory, and the client whose model is wanted."""
 
-    At a site, the client is the site itself unless another is given.
-    """
+    models: TrainedModels
+    digest: str
+    """The digest of the run or of the plan."""
+    client: str | None
+    dataset: Mapping[str, Any]
+    """The options of the data set."""
+    run: Run | None = None
+    """The run, unless it is a site's directory."""
+
+    def tested(self, reading: str) -> float | None:
+        """Return the model's accuracy on its own client's test samples, in percent, if it was measured."""
+        if self.run is None or reading not in READINGS:
+            return None
+        found = [client for client in self.run.clients if client.id == self.client]
+        return getattr(found[0], reading) if found else None
+
+
+def models_of(directory: Path, client: str | None) -> FoundModels:
+    """Return a directory's models. At a site, the client is the site itself unless another is given."""
     if not (directory / SITE).is_file():
         run = read(directory)
-        return run.models, run.provenance.digest, client
+        return FoundModels(run.models, run.provenance.digest, client, run.settings.dataset.options, run)
     site = SiteDirectory.open(directory)
     plan, state = newest(site)
-    name = site.config.name
-    return SiteModels(name, plan, state), plan.digest, name if client is None else client
+    config = site.config
+    models = SiteModels(config.name, plan, state)
+    return FoundModels(models, plan.digest, client or config.name, config.dataset.options)
 
 
 class SiteModels(TrainedModels):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from fedcap.data.tables import Column, Columns, Place, Roles, number, refuse_gap
 from fedcap.errors import InputError
 
 _SEPARATORS = ",;\t|"
+_DECIMAL_COMMA = re.compile(r"^([-+]?\d*),(\d+)$")
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 """The byte order marks of UTF-16."""
 
@@ -129,18 +131,11 @@ def _read(path: Path, roles: Roles) -> Dataset:
     values, lines = array("d"), array("q")
     wrong: dict[str, tuple[str, int]] = {}
     with _opened(path) as file:
-        reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
-        rows = filter(_has_text, reader)
-        next(rows)
-        for cells in rows:
-            if len(cells) != len(names):
-                raise unusable_error(
-                    path, f"line {reader.line_num} has {len(cells)} values, and the header names {len(names)}"
-                )
+        for line, cells in _rows(path, file, separator, names):
             for key, name in named.items():
                 texts[key].append(cells[names.index(name)].strip())
             values.extend(_numbers(cells, places, names, len(lines), wrong, separator == ";"))
-            lines.append(reader.line_num)
+            lines.append(line)
     if not lines:
         raise unusable_error(path, "it has a header and no rows")
     x = np.array(values).reshape(len(lines), len(places))
@@ -151,9 +146,38 @@ def _read(path: Path, roles: Roles) -> Dataset:
     what = str(path)
     refuse_text(what, wrong, place)
     refuse_gaps(what, x, roles.features, place)
-    arrays = {key: _typed(what, named[key], column, place) for key, column in texts.items()}
+    arrays = {key: typed(what, named[key], column, place) for key, column in texts.items()}
     notes = (f"{path.name}: a column without a name is left out",) if "" in names else ()
     return from_arrays(what, x, **arrays, notes=notes, features=roles.features)
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """Return all columns that have a name, as text. With semicolons, decimal commas become points."""
+    separator, names = _header(path)
+    with _opened(path) as file:
+        rows = _rows(path, file, separator, names)
+        columns = list(zip(*([cell.strip() for cell in cells] for _, cells in rows), strict=True))
+    if not columns:
+        raise unusable_error(path, "it has a header and no rows")
+    if separator == ";":
+        columns = [tuple(_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in column) for column in columns]
+    found = {name: np.array(column) for name, column in zip(names, columns, strict=True) if name}
+    if len(found) < len(list(filter(None, names))):
+        raise unusable_error(path, "two of its columns have the same name")
+    return found
+
+
+def _rows(path: Path, file: Any, separator: str, names: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of each row below the header."""
+    reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
+    rows = filter(_has_text, reader)
+    next(rows)
+    for cells in rows:
+        if len(cells) != len(names):
+            raise unusable_error(
+                path, f"line {reader.line_num} has {len(cells)} values, and the header names {len(names)}"
+            )
+        yield reader.line_num, cells
 
 
 def _numbers(
@@ -180,7 +204,7 @@ def _numbers(
         return [float("nan") if value is None else value for value in found]
 
 
-def _typed(what: str, name: str, texts: list[str], place: Place) -> np.ndarray:
+def typed(what: str, name: str, texts: list[str], place: Place) -> np.ndarray:
     """Return a column of labels, owners or flags; raise an `InputError` if values are missing.
 
     Whole numbers become numbers, so that 10 comes after 9. So do fractions, which are rejected as labels

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator
 from fedcap.data.labels import gaps_error, missing_places
 from fedcap.errors import InputError
 
-_LABELS = ("label", "target", "y", "class")
+LABELS = ("label", "target", "y", "class")
 """The default names of the column of labels, in any case."""
 _GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 """Texts that stand for a missing number, in small letters."""
@@ -66,7 +66,7 @@ class Roles:
     ) -> Roles:
         """Return the column of each role: the given one, or the one with a default name.
 
-        The default names are "client", "test" and `_LABELS`; of `_LABELS` the table must have only one.
+        The default names are "client", "test" and `LABELS`; of `LABELS` the table must have only one.
         """
         _refuse_twins(what, columns)
         named = [name for name in (label, client, test) if name is not None]
@@ -87,7 +87,7 @@ class Roles:
         free = [name for name in columns if name not in named and name not in ignore]
         client = client or _only(free, ("client",))
         test = test or _only(free, ("test",))
-        label = label or _only(free, _LABELS)
+        label = label or _only(free, LABELS)
         if label is None:
             raise InputError(
                 f"{what}: name the column of labels as dataset.label; {_columns_listed(columns)}",
@@ -132,9 +132,14 @@ def places_of(what: str, wanted: Sequence[str], columns: Sequence[str]) -> list[
 
     A missing column, or one that is not wanted, is an `InputError` that names it.
     """
-    for wrong, others, verb in (
-        ([name for name in wanted if name not in columns], columns, "has no column"),
-        ([name for name in columns if name not in wanted], wanted, "has an unexpected column"),
+    for code, wrong, others, verb in (
+        ("missing-feature", [name for name in wanted if name not in columns], columns, "has no column"),
+        (
+            "extra-feature",
+            [name for name in columns if name not in wanted],
+            wanted,
+            "has an unexpected column",
+        ),
     ):
         if wrong:
             more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -142,7 +147,7 @@ def places_of(what: str, wanted: Sequence[str], columns: Sequence[str]) -> list[
             hint = f"did you mean {close[0]!r}? " if close else ""
             raise InputError(
                 f"{what} {verb} {wrong[0]!r}{more}: {hint}the model's features are {listed(wanted)}",
-                code="other-features",
+                code=code,
                 field=wrong[0],
             )
     return [columns.index(name) for name in wanted]

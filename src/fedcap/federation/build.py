@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedcap import methods, models
-from fedcap.errors import InputError, validation_message
+from fedcap.errors import InputError, invalid
 from fedcap.federation.plan import Plan
 from fedcap.methods import Method
 from fedcap.rng import derived_seed
@@ -98,7 +98,7 @@ def _sgd(training: dict[str, Any]) -> SGD:
     try:
         return _SGD.validate_python(training)
     except ValidationError as error:
-        raise InputError(f"training: {validation_message(error)}") from None
+        raise invalid(error).prefixed("training") from None
 
 
 def _plain(value: Any) -> Any:

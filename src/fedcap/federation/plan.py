@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedcap.errors import InputError, validation_message
+from fedcap.errors import InputError, invalid
 from fedcap.registry import plain
 from fedcap.runs import Named, read_toml, to_toml
 
@@ -47,9 +47,7 @@ class ConfigFile(BaseModel):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            field = ".".join(map(str, error.errors()[0]["loc"]))
-            message = f"{where or cls.__name__.lower()}: {validation_message(error)}"
-            raise InputError(message, code="bad-setting", field=field or None) from None
+            raise invalid(error).prefixed(where or cls.__name__.lower()) from None
 
     @classmethod
     def read(cls, path: Path | str) -> Self:

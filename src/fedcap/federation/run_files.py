@@ -20,13 +20,13 @@ from typing import Any
 
 import torch
 
+from fedcap import __version__
 from fedcap.errors import InputError
 from fedcap.federation.messages import Answer
 from fedcap.federation.plan import Plan
 from fedcap.files import write_aside
 from fedcap.products import chosen_products
 from fedcap.runs import (
-    CHECKPOINT,
     RESULT,
     ROUNDS,
     Accuracy,
@@ -39,7 +39,7 @@ from fedcap.runs import (
     checked_provenance,
     summarise,
 )
-from fedcap.runs.checkpoint import About, pack, read_checkpoint
+from fedcap.runs.checkpoint import About, pack, unpack
 from fedcap.server.server import Server
 from fedcap.server.uploads import MEDIANS_BELIEVED
 from fedcap.state import names_to_tensor, owned, under
@@ -74,10 +74,10 @@ class RunFiles:
                 code="fewer-rounds",
                 field="rounds",
             )
-        done = self._restore(server)
+        done = self._restore(server, known)
         history = directory.rounds(done)
         if not len(history) == done == server.round:
-            raise directory.damaged(ROUNDS, f"has {len(history)} rounds, the checkpoint {done}")
+            raise _damaged(directory.path / ROUNDS, f"has {len(history)} rounds, the checkpoint {done}")
         settings = _settings(plan)
         facts = _facts(plan, Settings.model_validate(settings).digest())
         if known is not None and held is not None and held.rounds < plan.rounds:
@@ -92,20 +92,27 @@ class RunFiles:
         directory.rewrite_rounds(directory.lines()[:done])
         return history
 
-    def _restore(self, server: Server) -> int:
+    def _restore(self, server: Server, known: Provenance | None) -> int:
         """Load the last checkpoint, if there is one, and return how many rounds it covers."""
-        directory, plan = self.directory, self._plan
-        if not directory.checkpoint.exists():
+        path, plan = self.directory.checkpoint, self._plan
+        if not path.exists():
             return 0
-        about, tensors = read_checkpoint(directory, plan.course)
-        if about.layout != plan.layout:
-            raise directory.damaged(CHECKPOINT, "is of a network with another layout of weights")
+        try:
+            about, tensors = unpack(path)
+        except InputError as error:
+            raise _damaged(path, str(error)) from None
+        if (about.layout, about.course) != (plan.layout, plan.course):
+            raise _damaged(path, "is of another network or another federation")
         try:
             server.load_state_dict(owned("server", tensors))
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
-            raise directory.damaged(
-                CHECKPOINT, f"is of another version of fedcap; finish the federation with that one: {error!r}"
-            ) from None
+            written = "another version of fedcap" if known is None else f"fedcap {known.versions['fedcap']}"
+            raise InputError(
+                f"{path} was written by {written}, and fedcap {__version__} cannot read it: finish the"
+                f" federation with {written}",
+                code="older-state",
+                field=str(path),
+            ) from error
         return about.round
 
     def close_round(self, record: RoundRecord, server: Server, mixing: Mixing | None = None) -> None:
@@ -127,6 +134,11 @@ class RunFiles:
             detects = server.method.detects
             self.directory.write_result(summarise(history, list(server.clients), (), detects))
         return True
+
+
+def _damaged(path: Path, why: str) -> InputError:
+    message = f"{path} {why}: restore the operator's directory from a backup"
+    return InputError(message, code="damaged-state", field=str(path))
 
 
 def _settings(plan: Plan) -> dict[str, Any]:

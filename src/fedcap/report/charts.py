@@ -72,7 +72,7 @@ def slanted(labels: Sequence[str], inches: float, towards: str) -> dict[str, Any
     return level | {"rotation": 35, "rotation_mode": "anchor", "ha": towards}
 
 
-def bare(axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "") -> None:
+def style_axes(axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "") -> None:
     """Set labels and a light grid, and remove the frame."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
@@ -136,7 +136,7 @@ def draw_bars(
     axes.set_xticks(range(len(labels)), labels, **slanted(labels, (across - 0.9) / len(labels), "right"))
     axes.set_xlim(-0.55, len(labels) - 0.45)
     axes.set_ylim(bottom=0)
-    bare(axes, "", ylabel, title)
+    style_axes(axes, "", ylabel, title)
     legend(figure, axes)
     return save(figure, path)
 
@@ -185,7 +185,7 @@ def draw_curves(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if log:
         axes.set_yscale("log")
-    bare(axes, xlabel, ylabel, title)
+    style_axes(axes, xlabel, ylabel, title)
     legend(figure, axes)
     return save(figure, path)
 

@@ -6,6 +6,7 @@ For folders of older versions, which do not, the places are derived from the set
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,9 +31,7 @@ from fedcap.report.panel import (
 from fedcap.report.run import LOCAL, RunFiles, run_report
 from fedcap.runs import (
     CONFIG,
-    PROVENANCE,
     RESULT,
-    ROUNDS,
     Outcome,
     Place,
     Provenance,
@@ -95,7 +94,7 @@ def grid_report(path: Path, memo: Memo) -> Report:
         done=done,
         planned=total,
         figures=grid_figures(tables),
-        checks=grid_checks(reports, total, failed),
+        checks=grid_checks(_names(runs, tables), reports, total, failed),
         problems=problems,
         omitted=list(dict.fromkeys([*limit.notes, *(note for report in reports for note in report.omitted)])),
         grid=GridData(tables, reports, failed),
@@ -142,7 +141,7 @@ def _reports(runs: Sequence[GridRun], memo: Memo) -> list[Report]:
     for run in sorted(runs, key=lambda run: run.settings.method.name != LOCAL):
         same = (_titles(run), run.settings.seed, _clients_and_data(run))
         local = alone.get(same)
-        stamp = (limit, local is None, _stamp(run.path))
+        stamp = (limit, local is None, stamp_of(run.path))
         if run.path not in memo or memo[run.path][0] != stamp:
             memo[run.path] = stamp, run_report(RunFiles.read(run.path), SizeLimit(limit), local)
         if run.settings.method.name == LOCAL and run.provenance and run.outcome:
@@ -155,14 +154,30 @@ def _clients_and_data(run: GridRun) -> object:
     return known and (known.partition_hash, tuple(known.malicious))
 
 
-def _stamp(path: Path) -> tuple[object, ...]:
-    """Return a value that changes whenever the run in a directory does."""
+def stamp_of(directory: Path) -> list[tuple[str, int, int]]:
+    """Return a value that changes whenever a record in a directory or in a run of a grid does."""
     found = []
-    for name in (CONFIG, PROVENANCE, ROUNDS, RESULT):
-        with suppress(OSError):
-            status = (path / name).stat()
-            found.append((name, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+    for folder, folders, files in os.walk(directory):
+        if len(Path(folder).relative_to(directory).parts) > 1:
+            folders.clear()
+        for name in files:
+            if name.endswith((".toml", ".json", ".jsonl", ".bin")):
+                with suppress(OSError):  # it was renamed meanwhile
+                    status = os.stat(path := os.path.join(folder, name))
+                    found.append((path, status.st_mtime_ns, status.st_size))
+    return sorted(found)
+
+
+def _names(runs: Sequence[GridRun], tables: Sequence[GridTable]) -> list[str]:
+    """Return the method and the attack of each run, and the title of its table if there are several."""
+    names = []
+    for run in runs:
+        place = run.places[0]
+        attack = column_label(place)
+        under = "without attack" if attack == NO_ATTACK else f"under {attack}"
+        table = f" ({panel_title(place)})" if len(tables) > 1 else ""
+        names.append(f"{row_label(place)} {under}{table}")
+    return names
 
 
 def _problems(reports: Sequence[Report]) -> list[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import os
 import secrets
 import threading
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from fedcap.errors import InputError
+from fedcap.report.grid import stamp_of
 from fedcap.report.model import Report
 from fedcap.report.pack import pack
 from fedcap.report.page import NothingThere, build_report, page
@@ -59,7 +59,7 @@ class Current:
         """Return the packed report and its version, which changes whenever the report does."""
         with self._lock:
             start = time.monotonic()
-            if start >= self._next and (stamp := _stamp(self._directory)) != self._stamp:
+            if start >= self._next and (stamp := stamp_of(self._directory)) != self._stamp:
                 self._stamp = stamp
                 self._text = self._packed()
                 self._version = hashlib.sha256(self._text.encode()).hexdigest()[:16]
@@ -85,22 +85,6 @@ def waiting(directory: Path) -> Report:
     state = "holds no rounds yet" if directory.exists() else "does not exist yet"
     summary = f"{directory} {state}. This page shows the run as soon as it starts."
     return Report("run", directory.name, summary, "unfinished", 0, 0)
-
-
-def _stamp(directory: Path) -> list[tuple[str, int, int]]:
-    """Return a value that changes whenever a record in a directory or in a run of a grid does."""
-    found = []
-    for folder, folders, files in os.walk(directory):
-        if len(Path(folder).relative_to(directory).parts) > 1:
-            folders.clear()
-        for name in files:
-            if name.endswith((".toml", ".json", ".jsonl", ".bin")):
-                try:
-                    status = os.stat(path := os.path.join(folder, name))
-                except OSError:  # it was renamed meanwhile
-                    continue
-                found.append((path, status.st_mtime_ns, status.st_size))
-    return sorted(found)
 
 
 class LivePage:

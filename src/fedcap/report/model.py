@@ -26,6 +26,15 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class ClassAccuracy:
+    """The accuracy on the test samples of one class."""
+
+    name: str
+    accuracy: float | None
+    """None if there is no test sample of the class."""
+
+
+@dataclass(frozen=True)
 class KeyFigure:
     """A figure at the top of the page."""
 
@@ -43,6 +52,8 @@ class Check:
     """`none`: there is nothing to check, or the answer is not known."""
     name: str
     text: str
+    section: str = ""
+    """The section of the page with the details; empty if there is none."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +198,7 @@ class RunData:
     attack: AttackCurves | None = None
     mixing: MixingMap | None = None
     costs: Costs | None = None
-    classes: Sequence[Fact] = ()
+    classes: Sequence[ClassAccuracy] = ()
     """The accuracy on each class in the last round, in the better reading, if it was recorded."""
 
 

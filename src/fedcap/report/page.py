@@ -81,7 +81,7 @@ def build_report(
     if is_grid(path):
         if local is not None:
             raise InputError(
-                "a grid takes no run of Local: it uses those of its own, if it has the method local"
+                "a grid takes no run of Local: it uses its own runs of the method local, if it has any"
             )
         return grid_report(path, {} if memo is None else memo)
     raise NothingThere(f"{path} holds no run, grid or federation")

@@ -250,7 +250,7 @@ def derive_places(runs: Sequence[Settings]) -> list[list[Place]]:
     """Return the places of runs whose folder does not store them, from the settings that vary among them.
 
     Only for grid folders of older versions. Settings that vary between runs of one data set become axes. A
-    run has several places if an axis does not apply to it: the share of attackers, without an attack.
+    run has several places if an axis does not apply to it: the share of malicious clients, without an attack.
     """
     found: dict[int, list[Place]] = {}
     for dataset in dict.fromkeys(run.dataset_name for run in runs):

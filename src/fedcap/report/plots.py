@@ -26,10 +26,10 @@ from fedcap.report.charts import (
     LINES,
     MALICIOUS,
     MISSING,
-    bare,
     legend,
     numbers,
     save,
+    style_axes,
 )
 from fedcap.report.model import (
     AttackCurves,
@@ -268,7 +268,7 @@ def _clients(clients: Sequence[Client], path: Path) -> list[Path]:
         axes.set_xticks(range(len(tested)), names, fontsize=7, rotation=turned, parse_math=False)
     else:
         axes.set_xticks([])
-    bare(axes, "client, the worst first", "test accuracy, %")
+    style_axes(axes, "client, the worst first", "test accuracy, %")
     legend(figure, axes)
     return save(figure, path)
 
@@ -296,7 +296,7 @@ def _over_rounds(axes: Axes, ylabel: str) -> None:
     low, high = axes.get_xlim()
     if high - low < 1:  # a single round
         axes.set_xlim(low - 1, high + 1)
-    bare(axes, "round", ylabel)
+    style_axes(axes, "round", ylabel)
 
 
 def _each(grid: GridData, draw: Callable[[GridTable, Path], list[Path]], path: Path) -> list[Path]:
@@ -329,11 +329,11 @@ def _marks(cell: GridCell | None) -> str:
 
 def _worst(table: GridTable, path: Path) -> list[Path]:
     """Draw each method without attack, and under the attack with its lowest mean."""
-    calm = [row[0] if table.attacks[0] == NO_ATTACK else None for row in table.cells]
+    without = [row[0] if table.attacks[0] == NO_ATTACK else None for row in table.cells]
     worst = [None if at is None else row[at] for row, at in zip(table.cells, table.worst, strict=True)]
     names = ["" if at is None else table.attacks[at] for at in table.worst]
     labels = [f"{method}\n{name}" for method, name in zip(table.methods, names, strict=True)]
-    drawn = {NO_ATTACK: calm, "worst attack": worst}
+    drawn = {NO_ATTACK: without, "worst attack": worst}
     series = {name: means for name, cells in drawn.items() if any(means := list(map(_mean, cells)))}
     marks = {name: list(map(_marks, cells)) for name, cells in drawn.items()}
     return charts.draw_bars(labels, series, path, title=table.title, marks=marks)
@@ -362,7 +362,7 @@ def _curves(runs: Sequence[Report], table: GridTable, path: Path) -> list[Path]:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         lowest = place + across >= count
         axes.tick_params(labelbottom=lowest)
-        bare(axes, "round" * lowest, "test accuracy, %" * (place % across == 0), table.attacks[place])
+        style_axes(axes, "round" * lowest, "test accuracy, %" * (place % across == 0), table.attacks[place])
     legend(figure, parts[0, 0])
     return save(figure, path)
 
@@ -422,13 +422,13 @@ def draw_demo(
         )
     by_attack.set_xticks(range(len(attacks)), attacks)
     by_attack.set_ylim(0, 100)
-    bare(by_attack, "", "test accuracy of honest clients, %", "Accuracy by attack")
+    style_axes(by_attack, "", "test accuracy of honest clients, %", "Accuracy by attack")
     by_attack.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, frameon=False, fontsize=9)
     for label, colour, line, result in (("FedAvg", FEDAVG, "--", fedavg), ("FedCAP", FEDCAP, "-", fedcap)):
         points = [(r.round, r.accuracy.best) for r in result.history if r.accuracy is not None]
         per_round.plot(*zip(*points, strict=True), color=colour, linestyle=line, label=label, linewidth=2)
     per_round.set_ylim(0, 100)
-    bare(per_round, "round", "", "Accuracy under IPM, %")
+    style_axes(per_round, "round", "", "Accuracy under IPM, %")
     per_round.legend(frameon=False, loc="center right")
     _demo_norms(norms, gradual)
     save(figure, path)
@@ -450,4 +450,6 @@ def _demo_norms(axes: Axes, result: Result) -> None:
             if client.removed is not None:
                 axes.plot(*points[-1], "x", color=colour)
     axes.set_ylim(bottom=0)
-    bare(axes, "round", "", "Calibrated norms under Min-Max\n(dashed: malicious clients, until removed)")
+    style_axes(
+        axes, "round", "", "Calibrated norms under Min-Max\n(dashed: malicious clients, until removed)"
+    )

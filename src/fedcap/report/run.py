@@ -21,11 +21,12 @@ import numpy as np
 
 from fedcap.errors import InputError, plural
 from fedcap.registry import spelling
-from fedcap.report.checks import key_figures, run_checks
+from fedcap.report.checks import BY_OPERATOR, key_figures, run_checks
 from fedcap.report.mixing import MAX_ROWS, mixing_map
 from fedcap.report.model import (
     AccuracyCurves,
     AttackCurves,
+    ClassAccuracy,
     Client,
     Costs,
     Event,
@@ -241,14 +242,14 @@ def _summary(files: RunFiles) -> str:
     if files.clients:
         clients = f" with {plural(len(files.clients), 'site' if files.federated else 'client')}"
     if files.malicious:
-        malicious = f", {len(files.malicious)} of them malicious ({settings.attack.name})"
+        malicious = f", {len(files.malicious)} of them malicious (attack {settings.attack.name})"
     rounds = plural(settings.rounds, "round")
     if files.result is None:
         rounds = f"{len(files.rounds)} of {rounds} so far"
     elif files.result.rounds < settings.rounds:
         rounds = f"stopped after {len(files.rounds)} of {rounds}"
-    what = f"the federation {settings.dataset_name}" if files.federated else settings.dataset_name
-    return f"{settings.method.name} on {what}{clients}{malicious}: {rounds}, seed {settings.seed}."
+    what = f"the {'federation' if files.federated else 'data set'} {settings.dataset_name}"
+    return f"Method {settings.method.name} on {what}{clients}{malicious}: {rounds}, seed {settings.seed}."
 
 
 def _command(files: RunFiles) -> str:
@@ -263,10 +264,10 @@ def _provenance(files: RunFiles, limit: SizeLimit) -> list[Fact]:
         return []
     entries: dict[str, Any] = {
         "weights": f"{known.weights:,}",
-        "malicious": list(known.malicious) or None,
-        "digest": known.digest,
-        "data": known.data_hash or None,
-        "partition": known.partition_hash or None,
+        "malicious clients": list(known.malicious) or None,
+        "digest of the settings": known.digest,
+        "hash of the data": known.data_hash or None,
+        "hash of the partition": known.partition_hash or None,
         "commit": known.commit or None,
         "threads": known.threads,
         "custom code": dict(known.code) or None,
@@ -350,7 +351,7 @@ def _clients(
         state = standing.state if standing else state
         reason = _why(out) if out else str(suspected[client]) if client in suspected else ""
         if standing and standing.reason:
-            reason = f"by the operator: {standing.reason}" if standing.by_operator else standing.reason
+            reason = f"{BY_OPERATOR}{standing.reason}" if standing.by_operator else standing.reason
         when = out.round if out else standing.round if standing else None
         name = limit.name(standing.name if standing else client)
         own = alone.get(name)
@@ -377,7 +378,7 @@ def _clients(
 
 def _why(removal: Removal | Reason) -> str:
     sentence = removal.reason if isinstance(removal, Removal) else removal.sentence
-    return f"by the operator: {sentence}" if removal.score == BY_HAND else sentence
+    return f"{BY_OPERATOR}{sentence}" if removal.score == BY_HAND else sentence
 
 
 def _last_shares(files: RunFiles) -> Mapping[str, float]:
@@ -478,7 +479,7 @@ def _by_ledger(files: RunFiles, standings: Standings) -> Iterator[tuple[int, str
     """Yield the removals by the operator that no round records yet."""
     for client, standing in standings.items():
         if standing.state == "removed" and client not in files.removed:
-            who = "by the operator: " if standing.by_operator else ""
+            who = BY_OPERATOR if standing.by_operator else ""
             yield standing.round or len(files.rounds), client, "removed", f"{who}{standing.reason}"
 
 
@@ -521,15 +522,14 @@ def _costs(files: RunFiles, limit: SizeLimit) -> Costs | None:
     )
 
 
-def _classes(files: RunFiles) -> list[Fact]:
+def _classes(files: RunFiles) -> list[ClassAccuracy]:
     result = files.result
     if result is None or result.metrics is None:
         return []
-    shared = result.metrics.shared
-    if shared is None or result.tacc_shared is None or result.tacc_shared <= result.tacc_personal:
-        shared = result.metrics.personal
-    accuracies = shared.per_class.items()
-    return [Fact(name, "–" if value is None else f"{value:.1f}") for name, value in accuracies]
+    better = result.metrics.shared
+    if better is None or result.tacc_shared is None or result.tacc_shared <= result.tacc_personal:
+        better = result.metrics.personal
+    return [ClassAccuracy(name, _rounded(value)) for name, value in better.per_class.items()]
 
 
 def _rounded(value: float | None, digits: int = 2) -> float | None:

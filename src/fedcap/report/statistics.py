@@ -1,7 +1,8 @@
 """Statistics over seeds: intervals of means, tests of paired differences, and corrected p-values.
 
-Runs with the same seed have the same partition, attackers and first weights. So two methods are compared by
-their difference at each seed. Every function takes plain floats and returns the same bits each time.
+Runs with the same seed have the same partition, malicious clients and first weights. So two methods are
+compared by their difference at each seed. Every function takes plain floats and returns the same bits each
+time.
 """
 
 from __future__ import annotations

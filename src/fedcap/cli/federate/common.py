@@ -53,7 +53,7 @@ def printer(as_json: bool) -> Callable[[str], None]:
 
     def say(line: str) -> None:
         if as_json:
-            print_line({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "said": line})
+            print_line({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "message": line})
         else:
             echo(f"{time.strftime('%H:%M:%S')}  {line}")
 

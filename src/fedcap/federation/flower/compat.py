@@ -1,7 +1,7 @@
-"""All undocumented names of Flower that fedcap relies on, for the one release that they were tested with.
+"""All undocumented names and texts of Flower that fedcap relies on, for the release that it is tested with.
 
-tests/test_flower_compat.py has a test for each name: that it exists, takes our arguments and behaves as we
-need. To move to another release, change FLOWER, run these tests, and change this file until they pass.
+tests/test_flower_compat.py has a test for each: that it exists, takes our arguments and behaves as we need.
+To move to another release, change FLOWER, run these tests, and change this file until they pass.
 """
 
 from __future__ import annotations
@@ -29,6 +29,44 @@ OVERHEAD = 1 << 16
 CLIENT_APP_MODULE = "flwr.supernode.runtime.run_clientapp"
 UNPACK = "install_from_fab"
 """Flower's function in that module that unpacks a bundle."""
+OFFLINE = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+}
+"""Variables by which Flower contacts only the federation, installs nothing, and looks for tasks five times a
+second."""
+FLEET_CALLS = (
+    "activate-node",
+    "deactivate-node",
+    "send-node-heartbeat",
+    "pull-messages",
+    "push-messages",
+    "get-run",
+    "get-fab",
+    "push-object",
+    "pull-object",
+    "confirm-message-received",
+)
+"""The calls of a SuperNode, without those that register and unregister keys, which are the operator's."""
+KEY_IS_KNOWN = "already in use"
+"""A part of the message of `flwr supernode register` for a key that the SuperLink knows."""
+CONNECTED = "SuperNode ID"
+LOG_MEANINGS = {
+    CONNECTED: "connected to {server}",
+    "Connection successful": "the server at {server} answers again",
+    "retrying in": "no answer from {server}: is the server up, and is the address right? Trying again",
+    "[code: 2004]": "the server rejected this site: either its key is not approved yet (fingerprint"
+    " {client}), or the site lost its connection less than a minute ago and the server still lists it as"
+    " connected",
+    "certificate verify failed": "the server's certificate is not by the authority in {authority}, or not for"
+    " this name: {server}",
+    "SSL/TLS": "no TLS with {server}: is this the address of the federation's server?",
+    "401 Unauthorized": "the server does not accept this site's signature: set this machine's clock",
+    "404 Not Found": "{server} is not a federation's server",
+}
+"""Phrases of a SuperNode's log, and their meaning for the site's people; the first match counts."""
 
 
 def require_flower() -> None:

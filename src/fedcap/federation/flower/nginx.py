@@ -12,25 +12,13 @@ from pathlib import Path
 
 from fedcap.errors import InputError
 from fedcap.federation.config import Operator
+from fedcap.federation.flower.compat import FLEET_CALLS
 from fedcap.federation.flower.process import Program, environment
 from fedcap.files import write_aside
 
 CONFIGURATION = "nginx.conf"
 PLACES = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where nginx is, if it is not on the path."""
-FLEET = (
-    "activate-node",
-    "deactivate-node",
-    "send-node-heartbeat",
-    "pull-messages",
-    "push-messages",
-    "get-run",
-    "get-fab",
-    "push-object",
-    "pull-object",
-    "confirm-message-received",
-)
-"""The calls of a SuperNode. Registering and unregistering are the operator's, and not among them."""
 LOCATION = (
     "        location = /v1/fleet/%s"
     " { limit_except POST { deny all; } proxy_pass https://superlink/v1/fleet/%s; }"
@@ -92,7 +80,7 @@ def configuration(operator: Operator) -> str:
         "certificate": operator.certificate.absolute(),
         "key": operator.key.absolute(),
         "authority": operator.authority.absolute(),
-        "locations": "\n".join(LOCATION % (name, name) for name in FLEET),
+        "locations": "\n".join(LOCATION % (name, name) for name in FLEET_CALLS),
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from fedcap.errors import InputError
 from fedcap.federation.config import SiteDirectory, held
-from fedcap.federation.flower.compat import bundle_digest, require_flower
+from fedcap.federation.flower.compat import CONNECTED, LOG_MEANINGS, bundle_digest, require_flower
 from fedcap.federation.flower.process import Program, Tail, environment, free_port, program, supervise
 from fedcap.federation.keys import KEY, fingerprint, public_key
 from fedcap.federation.messages import Malformed
@@ -34,25 +35,14 @@ SOCKET = "socket"
 """The name of the socket in a site's directory."""
 PAUSE = 5.0
 """Seconds between two starts of a SuperNode."""
+ACCEPT_PAUSE = 0.5
+"""Seconds until the socket accepts again after an error, such as too many open files."""
 MAX_MODELS = 64
 """How many models of an order the socket accepts; the policy bounds their bytes."""
 BUNDLES = "FEDCAP_BUNDLES"
 """The variable with the digests of the bundles that the site has agreed to, separated by commas."""
 SITE, CLIENT, AUTHORITY = "FEDCAP_SITE", "FEDCAP_CLIENT", "FEDCAP_AUTHORITY"
 """The variables with the site's directory, the fingerprint of its key, and the file of the authority."""
-MEANINGS = {
-    "SuperNode ID": "connected to {server}",
-    "Connection successful": "the server at {server} answers again",
-    "retrying in": "no answer from {server}: is the server up, and is the address right? Trying again",
-    "[code: 2004]": "the server rejected this site: either its key is not approved yet (fingerprint"
-    " {client}), or the site was cut off less than a minute ago and the server still lists it as connected",
-    "certificate verify failed": "the server's certificate is not by the authority in {authority}, or not for"
-    " this name: {server}",
-    "SSL/TLS": "no TLS with {server}: is this the address of the federation's server?",
-    "401 Unauthorized": "the server does not accept this site's signature: set this machine's clock",
-    "404 Not Found": "{server} is not a federation's server",
-}
-"""Words of a SuperNode's log, and their meaning; the first match counts."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +80,8 @@ class Node:
 
     def explain(self, line: str) -> str | None:
         """Return the meaning of a line of a SuperNode's log, if it has one for the site's people."""
-        for words, meaning in MEANINGS.items():
-            if words in line:
+        for phrase, meaning in LOG_MEANINGS.items():
+            if phrase in line:
                 return meaning.format(client=self.client, authority=self.site.authority, server=self.server)
         return None
 
@@ -110,7 +100,7 @@ class Node:
         def ended(node: Program) -> None:
             nonlocal last
             report(node)
-            if last in (MEANINGS["SuperNode ID"].format(server=self.server), ""):
+            if last in (LOG_MEANINGS[CONNECTED].format(server=self.server), ""):
                 last = f"Flower's SuperNode ended and is started again; see {self.log}"
                 say(last)
 
@@ -125,10 +115,10 @@ def write_programs(folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, command in {
-        "flower-superexec": f'"{program("flower-superexec")}"',
-        "flwr-clientapp": f'"{sys.executable}" -m fedcap.federation.flower.apps',
+        "flower-superexec": [program("flower-superexec")],
+        "flwr-clientapp": [sys.executable, "-m", "fedcap.federation.flower.apps"],
     }.items():
-        (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         (folder / name).chmod(0o755)
     return folder
 
@@ -183,24 +173,26 @@ def run_site(
 def listening(directory: Path, respond: Callable[[bytes], bytes], limit: int) -> Iterator[None]:
     """Answer messages of up to `limit` bytes at the site's socket, until the block ends.
 
-    Messages are answered one after the other. A peer that is slow to send holds up no other. `respond` must
-    not raise.
+    Messages are answered one after the other. A peer that is slow to send does not delay the others. If a
+    peer hangs up while its message waits, the message is dropped. `respond` must not raise.
     """
     turn, stopping = threading.Lock(), threading.Event()
 
     def accept(listener: Listener) -> None:
-        with suppress(OSError):  # the listener was closed
-            while True:
+        while not stopping.is_set():
+            try:
                 connection = listener.accept()
-                if stopping.is_set():
-                    return
-                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+            except OSError:  # too many open files, for example: the site must not become deaf
+                stopping.wait(ACCEPT_PAUSE)
+                continue
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
 
     def answer(connection: Connection) -> None:
         with connection, suppress(OSError, EOFError):
             message = connection.recv_bytes(limit)
             with turn:
-                connection.send_bytes(respond(message))
+                if not connection.poll():  # a peer sends one message: there is more only if it hung up
+                    connection.send_bytes(respond(message))
 
     with _short_path(directory) as path:
         Path(path).unlink(missing_ok=True)

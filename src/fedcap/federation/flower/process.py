@@ -20,6 +20,8 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Self
 
+from fedcap.federation.flower.compat import OFFLINE
+
 LAUNCH = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
@@ -29,13 +31,6 @@ if os.getppid() == int(sys.argv[1]):
 """Replaces itself by a program that gets SIGTERM when the thread that started it ends."""
 LOOK = 0.3
 """Seconds between two looks at a program."""
-OFFLINE = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
-}
-"""Flower contacts only the federation, installs nothing, and looks for tasks five times a second."""
 
 
 def program(name: str) -> str:

@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from fedcap.errors import InputError, RunError
 from fedcap.federation.config import Operator, held
 from fedcap.federation.flower import nginx
-from fedcap.federation.flower.compat import bundle_digest, bundle_file, require_flower
+from fedcap.federation.flower.compat import KEY_IS_KNOWN, bundle_digest, bundle_file, require_flower
 from fedcap.federation.flower.process import (
     Program,
     Tail,
@@ -44,8 +44,6 @@ LOG = "server.log"
 """The ServerApp's log, a line for each round."""
 CONNECTION = "fedcap"
 """The name of the SuperLink in the configuration of the `flwr` command."""
-KNOWN = "already in use"
-"""What `flwr supernode register` says of a key that the SuperLink knows."""
 START_SECONDS = 60.0
 """How long a SuperLink may take to start, or a ServerApp to take its lock."""
 STEADY_SECONDS = 60.0
@@ -56,6 +54,8 @@ LINGER_SECONDS = 10.0
 """How long an earlier SuperLink may take to end after a kill."""
 END_SECONDS = 5.0
 """How long a ServerApp may take to end after a signal."""
+COMMAND_SECONDS = 60.0
+"""How long a `flwr` command may take."""
 
 
 def run_server(
@@ -214,10 +214,15 @@ def flwr(operator: Operator, *arguments: str) -> None:
     link = {"address": address, "root-certificates": str(operator.authority.absolute())}
     write_aside(home / "config.toml", tomli_w.dumps({"superlink": {CONNECTION: link}}))
     command = [program("flwr"), *arguments]
-    done = subprocess.run(command, env=environment(home), capture_output=True, text=True)
+    try:
+        done = subprocess.run(
+            command, env=environment(home), capture_output=True, text=True, timeout=COMMAND_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise CommandFailed(f"flwr {arguments[0]} did not end within {COMMAND_SECONDS:g} s") from None
     if done.returncode:
-        said = " ".join(f"{done.stdout} {done.stderr}".split())
-        raise CommandFailed(f"flwr {arguments[0]} failed: {said[-300:]}")
+        output = " ".join(f"{done.stdout} {done.stderr}".split())
+        raise CommandFailed(f"flwr {arguments[0]} failed: {output[-300:]}")
 
 
 def register(operator: Operator, keys: Iterable[str]) -> None:
@@ -234,7 +239,7 @@ def register(operator: Operator, keys: Iterable[str]) -> None:
             try:
                 flwr(operator, "supernode", "register", str(home / "new.pub"), CONNECTION)
             except CommandFailed as error:
-                if KNOWN not in str(error):
+                if KEY_IS_KNOWN not in str(error):
                     raise
             known.add(key)
             write_aside(path, "".join(f"{key}\n" for key in sorted(known)))

@@ -65,7 +65,7 @@ export function mixingSection({ run, ui, choose }) {
     "Mixing weights",
     `${HOW_TO_READ}${flagged}`,
     h("div.controls", slider, output),
-    h("div.beside", figure("Weights in one round", map.node), side),
+    h("div.columns", figure("Weights in one round", map.node), side),
   );
   return { node, show };
 }
@@ -89,8 +89,8 @@ function topOf(weights) {
 /** The text next to the map: the weights of the chosen client's model, or what to look for. */
 function explanation(mixing, groups, at, row) {
   const clients = measure(Math.exp(mixing.entropy[at]));
-  const even = `On average, the weights of a model are as even as equal weights of ${clients} clients.`;
-  const note = isNumber(mixing.entropy[at]) ? [h("p", even)] : [];
+  const spread = `On average, a model is mixed from ${clients} clients (the exponential of the entropy of its weights).`;
+  const note = isNumber(mixing.entropy[at]) ? [h("p", spread)] : [];
   if (row === null) return [h("h3", "What to look for"), ...note, h("p", WHAT_TO_LOOK_FOR)];
   const parts = Array.from(mixing.weights[at][row], (share, i) => ({ share, ...groups[i], own: i === row }))
     .filter(({ share }) => share > 0)

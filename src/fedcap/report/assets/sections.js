@@ -325,14 +325,14 @@ export function clientsSection({ run: { clients }, ui, choose }) {
     isChosen: (client) => clients[ui.client] === client,
     choose: (client) => choose({ client: clients.indexOf(client) }),
   });
-  const text = "Accuracy and share in percent. Click a client to see it in every picture.";
+  const text = "Accuracy and share in percent. Click a client to see it in every chart.";
   return { node: section("clients", "Clients", text, rows) };
 }
 
 export function classesSection({ run }) {
   if (!run.classes?.length) return null;
-  const rows = run.classes.map(({ name, value }) => [name, Number.parseFloat(value)]);
-  const text = "In the last round, over the test samples of all honest clients, in percent.";
+  const rows = run.classes.map(({ name, accuracy }) => [name, accuracy]);
+  const text = "In percent, on the test samples of all honest clients in the last round, with the better of shared and personal models.";
   return { node: section("classes", "Accuracy by class", text, figure("By class", barChart(rows, percent, 100))) };
 }
 

@@ -7,7 +7,7 @@ const or = (value, write) => (isNumber(value) ? write(value) : "–");
 export const percent = (value) => or(value, (it) => it.toFixed(1));
 
 /** A difference in points, with its sign. */
-export const points = (value) => or(value, (it) => (it < 0 ? "−" : "+") + Math.abs(it).toFixed(1));
+export const points = (value) => or(value, (it) => (it > 0 ? "+" : it < 0 ? "−" : "") + Math.abs(it).toFixed(1));
 
 /** A measurement of any size, with three significant digits. */
 export function measure(value) {

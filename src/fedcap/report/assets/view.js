@@ -23,8 +23,8 @@ const MARKS = {
 };
 const KINDS = { run: "Run", grid: "Comparison", federation: "Federation" };
 
-/** What stands at the top of every page: what ran, the key figures, the checks, and what could not be read. */
-export function overview({ kind, title, summary, state, done, planned, figures, checks, problems }) {
+/** The top of every page: what ran, the key figures, the checks, links to sections, and what could not be read. */
+export function overview({ kind, title, summary, state, done, planned, figures, checks, problems }, links = []) {
   const unit = kind === "grid" ? "run" : "round";
   const bar = () => h("progress", { value: done, max: Math.max(planned, done), "aria-label": "progress" });
   const progress = state === "stopped" ? `stopped after ${count(done, unit)} of ${planned}` : `${done} of ${count(planned, unit)} so far`;
@@ -45,6 +45,7 @@ export function overview({ kind, title, summary, state, done, planned, figures, 
     planned > 0 && state !== "finished" && h("p.state", bar(), progress),
     figures.length > 0 && h("dl.figures", figures.map(figureOf)),
     checks.length > 0 && h("ul.checks", checks.map(checkOf)),
+    links.length > 0 && h("div.next", h("strong", "Look next at"), h("ul", links.map((link) => h("li", link)))),
     problems.length > 0 && h("div.problems", { role: "note" }, h("strong", "Could not be read"), h("ul", list)),
   );
 }
@@ -94,6 +95,14 @@ const SECTIONS = [
   ["cost", "Cost", costSection],
   ["about", "About", ({ report }) => ({ node: about(report) })],
 ];
+/** What a section shows, for those to which the overview can lead. */
+const CONTENT = {
+  detection: "the scores of each client, and who was removed, when and why",
+  attack: "how malicious updates differ from honest ones",
+  clients: "the accuracy of each client",
+};
+/** Where to look if every check is fine. */
+const USUAL = ["detection", "clients"];
 const NO_DATA = { clients: [], scores: [], events: [] };
 
 /** The choices of a reader in a view. They remain when the report grows. */
@@ -128,19 +137,26 @@ export function runView(ui) {
       const made = make({ report, run: report.run, ui, choose, redraw });
       return made ? { id, name, ...made } : [];
     });
-    refill(node, [overview(report), ...sections.map((one) => one.node)]);
-    nav.replaceChildren(...sections.map(({ id, name, node: target }) => navLink(id, name, target)), ...chosen());
+    refill(node, [overview(report, nextLinks()), ...sections.map((one) => one.node)]);
+    nav.replaceChildren(...sections.map((one) => linkTo(one, "to")), ...chosen());
     fitAll(node);
     show();
   }
 
-  function navLink(id, name, target) {
+  function linkTo({ id, name, node: target }, key) {
     const go = (event) => {
       event.preventDefault();
       note({ at: id });
       target.scrollIntoView();
     };
-    return h("a", { href: addressOf({ at: id }), "data-key": `to ${id}`, onclick: go }, name);
+    return h("a", { href: addressOf({ at: id }), "data-key": `${key} ${id}`, onclick: go }, name);
+  }
+
+  /** Links to the sections with the details of the checks that are not fine; without any, to the usual sections. */
+  function nextLinks() {
+    const wrong = report.checks.filter(({ mark }) => mark === "bad" || mark === "warn").map((check) => check.section);
+    const wanted = wrong.some((id) => id in CONTENT) ? wrong : USUAL;
+    return sections.filter(({ id }) => wanted.includes(id)).map((one) => [linkTo(one, "next"), `: ${CONTENT[one.id]}`]);
   }
 
   /** The chosen client, as a button that removes the choice. */
