@@ -167,6 +167,7 @@ class Simulation:
         self.data = experiment.load_data()
         self.names = self.data.names
         """The clients' names, in the order of the data."""
+        experiment.check_clients(self.names)
         self.history: list[RoundRecord] = []
         self.mixing: Mixing | None = None
         """The mixing weights of the last round, if models were mixed."""
