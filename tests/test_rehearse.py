@@ -69,9 +69,8 @@ def assert_the_simulations_bits(folder: Path, names: list[str], malicious: str) 
     def partitioned(experiment: fedcap.Experiment) -> FederatedData:
         whole = data.federate_source(experiment.source, experiment.source.load(), first.seed)
         rows = [whole.names.index(str(sites[client].config.client)) for client in clients]
-        return replace(
-            whole, names=clients, train=[whole.train[k] for k in rows], test=[whole.test[k] for k in rows]
-        )
+        sizes = whole.sizes[0][rows], whole.sizes[1][rows]
+        return replace(whole, names=clients, clients=[whole.clients[k] for k in rows], sizes=sizes)
 
     with pytest.MonkeyPatch.context() as patch, make_pool(1) as pool, single_thread():
         patch.setattr(fedcap.Experiment, "load_data", partitioned)
