@@ -161,8 +161,9 @@ def test_every_attack_on_updates_is_measured(attack: str) -> None:
 def test_label_flipping_poisons_the_attackers_training_labels_only() -> None:
     simulation = Simulation(small(attack="LF"), make_pool(1))
     assert len(simulation.malicious) == 6
-    for client, true in zip(simulation.names, simulation.data.train, strict=True):
-        mine = simulation.adversary.training_data(client, true, 10)
+    data = simulation.adversary.task_data(simulation.data, "cpu")
+    for row, (client, true) in enumerate(zip(simulation.names, simulation.data.train, strict=True)):
+        mine = data[row].train
         shift = 1 if client in simulation.malicious else 0
         assert torch.equal(mine.y, (true.y + shift) % 10)
         assert torch.equal(mine.x, true.x)

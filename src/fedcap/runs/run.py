@@ -27,6 +27,7 @@ from fedcap.runs.result import (
     accuracy_line,
     client_results,
     has_diverged,
+    recorded_clients,
     removals,
     removed_line,
 )
@@ -90,7 +91,8 @@ class Run:
         as norm, refused and removed. Accuracies are in percent, and None for a client that was not evaluated.
         `refused` and `removed` have the reason, in the round of the event.
         """
-        clients, malicious = self.provenance.clients, frozenset(self.provenance.malicious)
+        clients = recorded_clients(self.rounds, self.provenance.clients)
+        malicious = frozenset(self.provenance.malicious)
         columns = _score_columns(self.rounds)
         rows = [row for record in self.rounds for row in _rows(record, clients, malicious, columns)]
         try:
