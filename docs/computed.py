@@ -39,7 +39,7 @@ def pages() -> dict[str, str]:
             "rounds",
             "network",
             "method",
-            "fedcap, rounds a minute",
+            "fedcap, rounds per minute",
             "plain loop",
             "times the plain loop",
             "Flower's simulation",
@@ -56,7 +56,7 @@ def pages() -> dict[str, str]:
             "peak memory so far, GB",
         ),
         "parts.txt": benchmark(
-            "parts", "run", "start, s", "train, s", "evaluate, s", "server, s", "records, s", "all, s"
+            "parts", "run", "start, s", "train, s", "evaluate, s", "server, s", "records, s", "total, s"
         ),
     }
 
