@@ -197,7 +197,7 @@ def _above_local(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
     worst = {attack: harm(panel, HARDENED, attack).worst_client for attack in [NO_ATTACK, *attacks]}
     gaps = {attack: gap for attack, gap in worst.items() if gap is not None}
     asked = (
-        "under attackers who know the defence, no honest client more than"
+        "without attack and under attackers who know the defence, no honest client more than"
         f" {NEAR:g} points below its accuracy with Local, over seeds"
     )
     return _row(asked, *_beyond(gaps, NEAR)) if gaps else None
