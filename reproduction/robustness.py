@@ -59,7 +59,8 @@ def robustness_page(
         finding=_finding(panel),
         more_harm=fill("robustness-more-harm").strip() if trained else "",
         missed="\n\n".join(_missed([panel, *others])),
-        runs=plural(_count_runs(panel), "run"),
+        runs=f"{_count_runs(panel):,}",
+        planned=plural(len(panel.methods) * len(panel.columns) * len(panel.seeds), "run"),
         requirements=requirements_table(panel).markdown(),
         accuracies=accuracy_table(_only(panel, (LOCAL, PAPER, HARDENED))).markdown(),
         differences=difference_table(_only(panel, (PAPER, HARDENED)), PAPER).markdown(),
@@ -317,7 +318,15 @@ def _detection_table(panel: Panel) -> Table:
             texts = ("–" if mean is None else f"{mean:.{digits[name]}f}" for name, mean in means.items())
             line.append(" / ".join(texts))
         rows.append(line)
-    return Table(["attack", *titles.values()], rows, "FNR / FPR / round / accuracy")
+    seeds = ", ".join(f"{title} {_seeds(panel, method)}" for method, title in titles.items())
+    notes = [f"Finished seeds per attack: {seeds}."]
+    return Table(["attack", *titles.values()], rows, "FNR / FPR / round / accuracy", notes)
+
+
+def _seeds(panel: Panel, method: str) -> str:
+    """Return the number of finished seeds of a method, as a range over the attacks."""
+    counts = [len(panel.of(method, attack)) for attack in panel.attacks] or [0]
+    return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
 def _least_cost(panel: Panel) -> float:
