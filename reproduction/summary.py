@@ -62,9 +62,9 @@ def _table_of_tables(planned: Mapping[str, Sequence[Compared]]) -> Table:
         for name, found in planned.items()
     ]
     every = [each for found in planned.values() for each in found]
-    whole = ["**all, each run once**", *_counts(_one_of_each_figure(every))]
+    total = ["**all, each run once**", *_counts(_one_of_each_figure(every))]
     columns = ("table or figure", "runs planned", "finished", "figures that agree", "differ")
-    return Table(columns, [*rows, whole])
+    return Table(columns, [*rows, total])
 
 
 def _counts(found: Sequence[Compared]) -> list[str]:
