@@ -361,6 +361,7 @@ def test_the_plan_has_every_planned_table_and_runs_in_order(
     ("asked", "said"),
     [
         (["run"], "nothing to run"),
+        (["run", "--all", "table-1"], "leave out names"),
         (["run", "table-4"], "cifar10"),
         (["run", "table-1", "--dataset", "emnist"], "emnist"),
         (["show", "tabel-1"], "did you mean 'table-1'"),
