@@ -74,8 +74,8 @@ def test_clients_keep_their_rows_for_good():
     again = ClientIndex()
     again.load_state_dict(index.state_dict())
     assert list(again) == [*SITES, "late"]
-    with pytest.raises(InputError, match="'nobody' is not in the client index"):
-        index.row("nobody")
+    with pytest.raises(InputError, match="'mallory' is not in the client index"):
+        index.row("mallory")
 
 
 @pytest.mark.parametrize("count", [5, LONGEST_LIST + 1])

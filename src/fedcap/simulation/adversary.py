@@ -12,6 +12,7 @@ from torch import Tensor
 from fedcap.attacks import Attack, Preview, ServerView, View
 from fedcap.data import FederatedData
 from fedcap.data.base import ClientSamples
+from fedcap.matrix import NARROW, column_blocks
 from fedcap.rng import derive
 from fedcap.runs import AttackStats, finite
 from fedcap.server.server import Server
@@ -140,12 +141,17 @@ def _poisons(attack: type[Attack]) -> bool:
 
 
 def measure_attack(sent: Tensor, malicious: Tensor) -> AttackStats | None:
-    """Return the malicious rows' norm, and cosine with the mean of the others; None without others."""
+    """Return the malicious rows' norm, and cosine with the mean of the others; None without others.
+
+    Columns and rows are taken a few at a time, so that the rows are not copied.
+    """
     if bool(malicious.all()):
         return None
-    rows, mean = sent[malicious], sent[~malicious].mean(dim=0)
-    cosine = torch.nn.functional.cosine_similarity(rows, mean[None]).mean()
-    norm = torch.linalg.vector_norm(rows, dim=1).mean()
+    columns = column_blocks(sent.shape[1], NARROW)
+    mean = torch.cat([sent[:, block][~malicious].mean(dim=0) for block in columns])
+    rows = [sent[row : row + 1] for row in malicious.nonzero().flatten().tolist()]
+    cosine = torch.cat([torch.nn.functional.cosine_similarity(row, mean[None]) for row in rows]).mean()
+    norm = torch.cat([torch.linalg.vector_norm(row, dim=1) for row in rows]).mean()
     benign = torch.linalg.vector_norm(mean)
     return AttackStats(*finite([float(norm), float(benign), float(cosine)]))
 
