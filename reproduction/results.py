@@ -154,7 +154,7 @@ def _lost(panel: Panel) -> str:
     if not lost:
         return f"On {panel.title} FedCAP, the paper's preset, leads under all {attacks} attacks."
     clear = [attack_title(lead.attack) for lead in lost if lead.is_clear]
-    tail = f" It is above 0 under {', '.join(clear)} only." if clear else " It is above 0 under none of them."
+    tail = f" The difference is clear under {', '.join(clear)} only." if clear else " No difference is clear."
     return section(
         "summary",
         "lost",

@@ -45,6 +45,7 @@ def summary(compared: Mapping[str, Sequence[Compared]], grids: Grids) -> str:
         table=_table_of_tables(planned).markdown(),
         findings="\n".join(f"{number}. {text}" for number, text in enumerate(filter(None, findings), 1)),
         contradictions="\n".join(f"- {text}" for text in filter(None, contradictions)) or "- Nothing so far.",
+        others=_others(every),
         far=_far(every),
         points=f"{FAR:g}",
         unfinished=_unfinished(every),
@@ -121,6 +122,7 @@ def _matrix_finding(grids: Grids) -> str:
         hardened=f"{hardened.worst.mean:.1f}",
         hardened_attack=hardened.attack,
         calm="–" if paper.calm is None else f"{paper.calm.mean:.1f}",
+        hardened_calm="–" if hardened.calm is None else f"{hardened.calm.mean:.1f}",
     )
 
 
@@ -191,6 +193,12 @@ def _drop(found: Sequence[Compared]) -> str:
     return ""
 
 
+def _others(every: Sequence[Compared]) -> str:
+    """Return how many of the other methods' accuracies agree with the paper's."""
+    judged = [each for each in _one_of_each_figure(every) if each.agrees is not None and _is_rival(each)]
+    return part_of(sum(bool(each.agrees) for each in judged), len(judged))
+
+
 def _far(every: Sequence[Compared]) -> str:
     """Return how many rivals' accuracies are far from the paper's, and how many of them have a reason."""
     far = [each for each in _one_of_each_figure(every) if _is_far(each)]
@@ -199,8 +207,11 @@ def _far(every: Sequence[Compared]) -> str:
 
 
 def _is_far(each: Compared) -> bool:
-    is_rival = not each.cell.column.startswith("FedCAP")
-    return is_rival and each.cell.measure.is_accuracy and abs(each.difference or 0.0) > FAR
+    return _is_rival(each) and abs(each.difference or 0.0) > FAR
+
+
+def _is_rival(each: Compared) -> bool:
+    return each.cell.measure.is_accuracy and not each.cell.column.startswith("FedCAP")
 
 
 def _unfinished(every: Sequence[Compared]) -> str:
@@ -218,7 +229,9 @@ def _one_of_each_run(found: Iterable[Compared]) -> list[Compared]:
 
 
 def _one_of_each_figure(found: Iterable[Compared]) -> list[Compared]:
-    return list({(run_key(each.cell), each.cell.read): each for each in found}.values())
+    """Return each figure once: if several cells show it, one that is compared with the paper."""
+    judged_last = sorted(found, key=lambda each: each.agrees is not None)
+    return list({(run_key(each.cell), each.cell.read): each for each in judged_last}.values())
 
 
 def progress(found: Sequence[Compared]) -> tuple[int, int]:

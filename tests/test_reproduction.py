@@ -141,10 +141,21 @@ def test_the_summary_counts_each_run_and_figure_once_and_says_where_fedcap_does_
     assert rows["[Table II: rules with Bucketing and with GAS](#table-ii-rules-with-bucketing-and-with-gas)"]
     words = " ".join(summary.split())
     assert "6 of 8 on wisdm" in words
-    assert "It leads 0 of 1 of these" in words
+    assert "0 of 1 accuracies of other methods agree" in words
+    assert "FedCAP has the highest accuracy in 0 of 1 pairs" in words
     assert "not removed: min-max on wisdm (100 %, paper 0 %)" in words
     assert "lie on wisdm (FedCAP 94.0, Median 96.0)" in words
     assert "3 of 3 finished runs have one seed" in words
+
+
+def test_a_figure_counts_as_judged_if_another_item_shows_it_without_the_papers() -> None:
+    runs = [
+        outcome_of(paper_cell("table-1", "wisdm", "FedCAP", "ipm"), 94.0),
+        outcome_of(paper_cell("table-1", "wisdm", "Mean", "model-replacement"), 40.5),
+    ]  # `alpha` and `baselines` show the same runs, without figures of the paper.
+    words = " ".join(results_page(Recorded(runs), Grids()).split())
+    assert "1 of 1 on wisdm agree" in words
+    assert "Of those that differ by more than 2 points, 1 of 1 have an explanation" in words
 
 
 def test_the_gain_of_picked_options_is_measured_on_the_other_seeds() -> None:
