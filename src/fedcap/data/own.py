@@ -70,9 +70,9 @@ class Own(Source):
 
     @classmethod
     def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of the data set named by `like`, if given."""
+        """Return the settings of the data set named by `like`, or a learning rate that is chosen."""
         if not options.get("like"):
-            return super().suggest(options)
+            return {"training": {"lr": "auto"}}
         other: Any = registry.get(options["like"])
         partition = other.default_partition()
         if partition == "groups":

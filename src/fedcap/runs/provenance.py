@@ -87,8 +87,11 @@ class Provenance:
         return None
 
     def to_json(self) -> str:
-        """Return the provenance as indented JSON."""
-        return json.dumps(asdict(self), indent=2)
+        """Return the provenance as indented JSON; inputs without names have no entry for them."""
+        content = asdict(self)
+        if not self.features:
+            del content["features"]
+        return json.dumps(content, indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Provenance:

@@ -45,9 +45,10 @@ def exported(
         "classes": list(models.inputs.class_names),
         "shape": list(preparation.shape),
         "dtype": preparation.dtype,
-        "features": list(preparation.features),
         "run": run,
     }
+    if preparation.features:
+        about["features"] = list(preparation.features)
     if suffix == ".pt2":
         return _program(predictor, about), about
     if preparation.scaling is not None:
