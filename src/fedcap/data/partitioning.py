@@ -36,7 +36,7 @@ def federate_source(
     samples = None if source.samples == "all" else source.samples
     partition = partitions.registry.build(partition_table(source))
     federated = federate(dataset, partition, source.clients, samples, source.train_share, seed, root=root)
-    return source.prepare(federated if holdout is None else federated.holding_out(holdout))
+    return source.prepared(federated if holdout is None else federated.holding_out(holdout))
 
 
 def partition_table(source: Source) -> dict[str, Any]:
@@ -89,6 +89,7 @@ def federate(
         None if root_set is None else dataset.take(root_set),
         dataset.pixels,
         features=dataset.features,
+        levels=dataset.levels,
     )
 
 

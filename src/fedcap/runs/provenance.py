@@ -44,6 +44,8 @@ class Provenance:
     """Whether the inputs were bytes, which are scaled to [−1, 1]."""
     features: Sequence[str] = field(default_factory=list)
     """The names of the features of a table, in order; empty if they have no names."""
+    levels: Sequence[Sequence[str]] = field(default_factory=list)
+    """The categories of each column of an encoded table, empty for numbers; else empty."""
     settings_digest: str = ""
     """The hash of the settings; it shows whether config.toml was changed."""
     course: str = ""
@@ -87,10 +89,11 @@ class Provenance:
         return None
 
     def to_json(self) -> str:
-        """Return the provenance as indented JSON; inputs without names have no entry for them."""
+        """Return the provenance as indented JSON, without empty entries of features and levels."""
         content = asdict(self)
-        if not self.features:
-            del content["features"]
+        for name in ("features", "levels"):
+            if not content[name]:
+                del content[name]
         return json.dumps(content, indent=2)
 
     @classmethod
