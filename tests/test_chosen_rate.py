@@ -26,6 +26,20 @@ DATA: dict[str, Any] = {"x": X, "y": Y, "clients": 4}
 QUICK: dict[str, Any] = {"rounds": 2, "workers": 1, "training": {"epochs": 1}}
 
 
+@pytest.fixture(autouse=True)
+def _no_earlier_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate, "_CHOSEN", {})
+
+
+def test_experiments_that_differ_in_the_attack_share_one_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = fedcap.Experiment(dataset=DATA, **QUICK).chosen_training
+    monkeypatch.delattr(rate, "_compare")
+    assert fedcap.Experiment(dataset=DATA, attack="ipm", **QUICK).chosen_training == chosen
+    for other in ({"seed": 1}, {"method": "fedavg"}, {"dataset": DATA | {"x": X + 1}}):
+        with pytest.raises(NameError, match="_compare"):
+            _ = fedcap.Experiment(**{"dataset": DATA, **QUICK, **other}).chosen_training
+
+
 def test_the_chosen_rate_is_in_the_settings_and_in_the_directory(tmp_path: Path) -> None:
     experiment = fedcap.Experiment(dataset=DATA, **QUICK)
     chosen = experiment.settings()["training"]["lr"]
@@ -52,6 +66,7 @@ def test_neither_the_attack_nor_the_test_samples_decide() -> None:
     data = {"x": X, "y": Y, "client": owners, "test": tests}
     plain = fedcap.Experiment(dataset=data, **QUICK).chosen_training
     attacked = fedcap.Experiment(dataset=data, attack="ipm", malicious=0.4, **QUICK)
+    rate._CHOSEN.clear()
     assert attacked.chosen_training == plain
     wrong = fedcap.Experiment(dataset=data | {"y": np.where(tests, 1 - Y, Y)}, **QUICK)
     assert wrong.chosen_training == plain

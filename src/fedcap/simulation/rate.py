@@ -18,7 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedcap import models
 from fedcap.data import FederatedData
+from fedcap.fingerprint import written
 from fedcap.rng import derive
+from fedcap.runs import digest
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.settings import Setup
 from fedcap.state import Samples
@@ -48,8 +50,28 @@ class Trial:
     """The number of clients that were removed."""
 
 
+_CHOSEN: dict[str, float] = {}
+"""The rates that were chosen in this process: experiments that differ only in the attack share one."""
+
+
 def choose_rate(setup: Setup) -> float:
-    """Return the learning rate of an experiment; the choice is logged."""
+    """Return the learning rate of an experiment; the choice is logged, once in a process."""
+    decides = {
+        "dataset": setup.source.settings(),
+        "method": written(setup.method.name, setup.trainer),
+        "model": setup.model_name,
+        "training": asdict(setup.training),
+        "holdout": setup.holdout,
+        "seed": setup.seed,
+    }
+    key = digest(decides, setup.source.fingerprint(), setup.dataset.name)
+    if key not in _CHOSEN:
+        _CHOSEN[key] = _compare(setup)
+    return _CHOSEN[key]
+
+
+def _compare(setup: Setup) -> float:
+    """Return the rate with the best short run."""
     data = setup.load_data()
     with single_thread():
         part = _few_clients(data, setup)
