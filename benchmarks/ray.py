@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from benchmarks import grid, report
 from fedcap.experiments.engine import LogFailures, make_engine
-from fedcap.simulation import RayCluster, available_cores
+from fedcap.simulation import available_cores
+from fedcap.training.workers.ray import RayCluster
 
 TASKS = 500
 

@@ -1,4 +1,4 @@
-"""A tracker of one's own: fedcap run --track own_tracker:Beacon, in the directory of this file."""
+"""An example of a tracker: fedcap run --track own_tracker:Beacon, in the directory of this file."""
 
 import sys
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Play recorded runs again and compare: the evidence that recorded outcomes come from this code.
 
-On the same model of processor the final weights must be equal, bit for bit. Elsewhere, and for outcomes that
-were recorded without a hash of their weights, sums may be rounded differently: then the accuracy must be
-within `TOLERANCE`, and a run must diverge as it did.
+On the same model of processor, with the same library of matrix products, the final weights must be equal, bit
+for bit. Elsewhere, and for outcomes that were recorded without a hash of their weights, sums may be rounded
+differently: then the accuracy must be within `TOLERANCE`, and a run must diverge as it did.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ class Replayed:
 
     @property
     def compares_weights(self) -> bool:
-        """Whether both outcomes have a hash of their weights from the same model of processor."""
-        one, other = self.recorded.evidence, self.again.evidence if self.again else None
-        return one is not None and other is not None and one.cpu == other.cpu
+        """Whether both outcomes have a hash of their weights, from the same processor and matrix products."""
+        if self.again is None or self.recorded.evidence is None or self.again.evidence is None:
+            return False
+        products = [run.provenance.get("products") for run in (self.recorded, self.again)]
+        return self.recorded.evidence.cpu == self.again.evidence.cpu and products[0] == products[1]
 
     @property
     def agrees(self) -> bool:

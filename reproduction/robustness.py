@@ -26,7 +26,7 @@ from fedcap.report.tables import Table
 from fedcap.runs import Outcome
 from reproduction.templates import fill
 
-LOCAL, PAPER, HARDENED, WATCHED = "local", "fedcap", "hardened", "nobody removed"
+LOCAL, PAPER, HARDENED, WATCHED = "local", "fedcap", "hardened", "no removal"
 """Methods of the grid; in the last one scores are recorded and no client is removed."""
 DETECTORS = ("robust-norm", "collusion", "direction")
 KNOWING = ("cuckoo", "inflate", "stealth", "frame", "steady", "sleeper", "noisy", "mimic", "worst-of")

@@ -84,9 +84,9 @@ def assert_error_or_same_result(
         assert read.rounds == whole.rounds[: len(read.rounds)]
         assert read.result in (None, whole.result)
     else:
-        with pytest.raises(fedcap.InputError) as told:
+        with pytest.raises(fedcap.InputError) as error:
             records.read(runs[2])
-        check_error(str(told.value), runs[2], named)
+        check_error(str(error.value), runs[2], named)
 
 
 CONFIG_LINES = [

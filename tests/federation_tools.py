@@ -28,7 +28,7 @@ NAMES = tuple("01234")
 IPM: dict[str, Any] = {"name": "ipm", "epsilon": 20.0}
 
 Twist = Callable[[Order, Answer], Reply | None]
-"""What a hostile site, or a bad line, makes of an honest answer; none if nothing comes."""
+"""What a malicious site, or a bad line, makes of an honest answer; none if nothing comes."""
 
 
 def plan_for(method: Any = "fedcap", **more: Any) -> Plan:
@@ -60,7 +60,7 @@ class InProcess:
     sites: dict[str, Site] = field(default_factory=dict)
     twists: dict[str, Twist] = field(default_factory=dict)
     ipm: frozenset[str] = frozenset()
-    """Who attacks by inner-product manipulation: they see the others' updates before they send theirs."""
+    """The clients that attack by inner product manipulation: they see all updates before they send theirs."""
     sent: list[dict[str, Order]] = field(default_factory=list)
 
     def nodes(self) -> Mapping[str, str]:

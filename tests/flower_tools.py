@@ -1,4 +1,4 @@
-"""A real federation on this machine for tests: the operator's and the sites' processes, and hostile nodes."""
+"""A real federation for tests: processes of the operator and of sites on this machine, malicious nodes."""
 
 from __future__ import annotations
 
@@ -131,10 +131,10 @@ def server_apps(federation: Small) -> list[int]:
     return processes_of(OPERATOR, federation.operator.directory, "flwr-serverapp")
 
 
-class HostileNode:
+class MaliciousNode:
     """A node with a registered key that speaks Flower's Fleet API as it likes; `behave` gets every order."""
 
-    def __init__(self, site: SiteDirectory, behave: Callable[[HostileNode, Any, Order], None]) -> None:
+    def __init__(self, site: SiteDirectory, behave: Callable[[MaliciousNode, Any, Order], None]) -> None:
         from cryptography.hazmat.primitives.serialization import load_ssh_private_key
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
         from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -218,7 +218,7 @@ class HostileNode:
         upload: bool = True,
         target: int = 1,
     ) -> list[str]:
-        """Push a message of any kind in answer to another, in one's own name or somebody else's."""
+        """Push a message of any kind in answer to another, in its own name or in the name of another node."""
         from flwr.app import Metadata
         from flwr.app.message import make_message, remove_content_from_message
         from flwr.common.serde import message_to_proto
@@ -269,7 +269,7 @@ def zeros(order: Order) -> np.ndarray:
     return np.zeros(order.models.shape[1], np.float32)
 
 
-def well_behaved(node: HostileNode, message: Any, order: Order) -> None:
+def well_behaved(node: MaliciousNode, message: Any, order: Order) -> None:
     node.answer(message, Answer(order.nonce, order.round, zeros(order), 10))
 
 

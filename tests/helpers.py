@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from fedcap.cli import main
 from fedcap.detection import Batch, RoundView, Verdict
 from fedcap.errors import InputError
 from fedcap.methods.base import Method, Sent
-from fedcap.runs import Result, RoundRecord
+from fedcap.runs import Result, RoundRecord, Seconds
 from fedcap.training import SGD
 
 IN_ORDER = SGD(lr=0.2, epochs=2, batch_size=4, shuffle=False)
@@ -48,6 +48,27 @@ class Own(nn.Module):
 def without_times(result: Result) -> dict[str, object]:
     content = json.loads(result.to_json())
     return {key: value for key, value in content.items() if not key.startswith("seconds")}
+
+
+def round_record(number: int, participants: Sequence[str], **facts: Any) -> RoundRecord:
+    """Return a record in which nothing happened but the given facts."""
+    plain = RoundRecord(
+        round=number,
+        participants=participants,
+        asked=[],
+        accuracy=None,
+        scores={},
+        limits={},
+        weights_entropy=None,
+        refused={},
+        bounded={},
+        removed={},
+        attack=None,
+        diverged=[],
+        bytes=0,
+        seconds=Seconds(),
+    )
+    return replace(plain, **facts)
 
 
 @dataclass

@@ -95,10 +95,10 @@ def test_the_number_of_bad_rows_that_a_rule_tolerates_moves_it_only_a_bounded_di
     rule = promising(name)
     most = 0
     for rows in (3, 5, 8, 13, 20):
-        for told in range(rule.max_malicious(rows) + 1):
-            bad = rule.tolerates(rows, told)
+        for assumed in range(rule.max_malicious(rows) + 1):
+            bad = rule.tolerates(rows, assumed)
             honest = honest_rows(rows - bad)
-            assert_near(name, rule(sent_by(honest, send(honest, bad)), malicious=told), honest, bad)
+            assert_near(name, rule(sent_by(honest, send(honest, bad)), malicious=assumed), honest, bad)
             most = max(most, bad)
     assert most >= 2
 
@@ -130,7 +130,7 @@ def test_rules_promise_what_their_modules_say():
         "gas": 6,
     }
     assert {name: aggregators.make(name).tolerates(20, 6) for name in aggregators.names()} == expected
-    assert [aggregators.make("krum").tolerates(20, told) for told in (8, 9, 12, 17)] == [8, 8, 5, 0]
+    assert [aggregators.make("krum").tolerates(20, assumed) for assumed in (8, 9, 12, 17)] == [8, 8, 5, 0]
     assert aggregators.make("trimmed-mean", cut="all").tolerates(20, 9) == 9
     assert aggregators.make("bucketing", rule="krum").tolerates(20, 6) == 1
     assert aggregators.make("gas", rule="mean").tolerates(20, 6) == 0
@@ -152,7 +152,7 @@ def test_clustered_and_dnc_hold_if_bad_rows_go_one_way_together(name: str):
     torch.testing.assert_close(found, honest.mean(dim=0))
 
 
-def test_six_bad_rows_of_twenty_are_more_than_bucketing_promises_to_withstand():
+def test_six_bad_rows_of_twenty_are_more_than_bucketing_tolerates():
     rule = aggregators.make("bucketing", rule="median", size=2)
     assert rule.tolerates(20, 6) == 4
     honest = honest_rows(14)
@@ -164,9 +164,9 @@ def test_six_bad_rows_of_twenty_are_more_than_bucketing_promises_to_withstand():
 @pytest.mark.parametrize("name", ["median", "geometric-median", "krum", "bucketing"])
 def test_a_rule_with_a_larger_m_than_it_tolerates_still_answers(name: str):
     rule, rows = aggregators.make(name), honest_rows(20)
-    told = rule.max_malicious(20)
-    assert rule.tolerates(20, told) < told
-    assert rule(rows, malicious=told).isfinite().all()
+    assumed = rule.max_malicious(20)
+    assert rule.tolerates(20, assumed) < assumed
+    assert rule(rows, malicious=assumed).isfinite().all()
 
 
 # --- Rows that are no numbers

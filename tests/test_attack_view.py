@@ -117,8 +117,9 @@ def test_an_attack_remembers_over_rounds_and_over_a_killed_run(tmp_path: Path) -
 
 def test_an_attack_on_data_sees_inputs_as_well_as_labels() -> None:
     simulation = Simulation(fedcap.Experiment(attack="attack_tools:Inputs", **QUICK), make_pool(1))
-    for client, true in zip(simulation.names, simulation.data.train, strict=True):
-        mine, again = (simulation.adversary.training_data(client, true, 10) for _ in range(2))
+    data = simulation.adversary.task_data(simulation.data, "cpu")
+    for row, (client, true) in enumerate(zip(simulation.names, simulation.data.train, strict=True)):
+        mine, again = (data[row].train for _ in range(2))
         assert torch.equal(mine.y, true.y)
         assert torch.equal(mine.x, again.x)
         assert torch.equal(mine.x, true.x) == (client not in simulation.malicious)

@@ -1,4 +1,4 @@
-"""Every attack against its definition, in NumPy and SciPy; and what all attacks promise alike."""
+"""Every attack against its definition, in NumPy and SciPy; and what all attacks promise."""
 
 from __future__ import annotations
 
@@ -38,32 +38,21 @@ def flags(rows: int, *malicious: int) -> torch.Tensor:
 # --- What all attacks promise
 
 
-def test_the_paper_s_seven_attacks_are_there():
-    assert set(ALL) <= set(attacks.names())
-
-
 def identical(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether two matrices are the same, NaN being the same as NaN."""
     return torch.equal(one.nan_to_num(7.5), two.nan_to_num(7.5))
 
 
 @pytest.mark.parametrize("name", attacks.names())
-def test_benign_rows_stay_and_the_input_is_not_written_to(name: str):
+@pytest.mark.parametrize("bad", [(), (1, 4)])
+def test_honest_rows_and_the_input_stay_unchanged(name: str, bad: tuple[int, ...]):
     updates = honest()
-    before, malicious = updates.clone(), flags(7, 1, 4)
+    before, malicious = updates.clone(), flags(7, *bad)
     attacked = attacks.make(name)(updates, malicious, torch.Generator().manual_seed(0))
     assert torch.equal(updates, before)
     assert torch.equal(attacked[~malicious], before[~malicious])
     assert attacked.shape == before.shape
     assert attacked.dtype == before.dtype
-    assert attacked.data_ptr() != updates.data_ptr()
-
-
-@pytest.mark.parametrize("name", attacks.names())
-def test_without_malicious_rows_the_result_is_an_equal_copy(name: str):
-    updates = honest()
-    attacked = attacks.make(name)(updates, flags(7))
-    assert torch.equal(attacked, updates)
     assert attacked.data_ptr() != updates.data_ptr()
 
 
@@ -77,7 +66,7 @@ def test_all_rows_may_be_malicious(name: str, rows: int):
 
 
 @pytest.mark.parametrize("name", attacks.names())
-def test_an_attack_that_needs_no_honest_updates_of_its_own_never_looks_at_them(name: str):
+def test_an_attack_that_uses_no_honest_updates_does_not_depend_on_the_malicious_rows(name: str):
     attack = attacks.make(name)
     updates, malicious = honest(), flags(7, 1, 4)
     other = updates.clone()
@@ -133,12 +122,12 @@ def test_aliases_work_in_any_case(alias: str, name: str):
 @pytest.mark.parametrize(
     ("wrong", "meant"), [("sign-fliping", "sign-flipping"), ("minmx", "min-max"), ("LIEE", "lie")]
 )
-def test_an_unknown_name_is_answered_with_the_nearest(wrong: str, meant: str):
+def test_the_error_for_an_unknown_name_suggests_the_nearest(wrong: str, meant: str):
     with pytest.raises(InputError, match=rf"{wrong}.*did you mean .*'{meant}'"):
         attacks.make(wrong)
 
 
-def test_an_unknown_option_is_answered_with_the_nearest():
+def test_the_error_for_an_unknown_option_suggests_the_nearest():
     with pytest.raises(InputError, match=r"'epsilom'.*did you mean 'epsilon'"):
         attacks.make("ipm", epsilom=1.0)
 
@@ -214,13 +203,6 @@ def test_ipm_sends_minus_epsilon_times_the_benign_mean(epsilon: float | None, fa
         np.testing.assert_allclose(row.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [2, 3, 10, 21])
-def test_one_ipm_client_turns_the_mean_of_all_against_the_benign_mean(rows: int):
-    updates, malicious = honest(rows), flags(rows, 0)
-    attacked = attacks.make("ipm")(updates, malicious)
-    assert float(attacked.mean(dim=0) @ updates[~malicious].mean(dim=0)) < 0
-
-
 def test_ipm_turns_the_mean_only_beyond_its_threshold():
     updates, malicious = honest(10, 20), flags(10, 0, 1)
     benign = updates[~malicious].mean(dim=0)
@@ -256,14 +238,14 @@ def test_lie_sends_the_mean_minus_z_population_deviations(malicious: int):
         np.testing.assert_allclose(row.numpy(), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_lie_takes_any_z_it_is_given():
+def test_lie_accepts_any_z():
     updates, mask = honest(), flags(7, 0)
     row = attacks.make("lie", z=-1.5)(updates, mask)[0].numpy()
     rows = updates.double().numpy()
     np.testing.assert_allclose(row, rows.mean(axis=0) + 1.5 * rows.std(axis=0), rtol=1e-5, atol=1e-6)
 
 
-def test_bounded_z_is_finite_whatever_the_attackers_share():
+def test_bounded_z_is_finite_for_any_number_of_attackers():
     attack = attacks.make("lie")
     for rows in range(1, 41):
         found = [attack.z_max(rows, malicious) for malicious in range(1, rows + 1)]
@@ -277,11 +259,6 @@ def test_only_the_unbounded_form_sends_infinities_to_a_round_that_attackers_hold
     updates, mask = honest(rows), flags(rows, *range(malicious))
     assert not attacks.make("lie-unbounded")(updates, mask)[0].isfinite().all()
     assert attacks.make("lie")(updates, mask).isfinite().all()
-
-
-def test_the_two_forms_of_lie_agree_while_attackers_are_few():
-    updates, mask = honest(20), flags(20, *range(6))
-    assert torch.equal(attacks.make("lie")(updates, mask), attacks.make("lie-unbounded")(updates, mask))
 
 
 # --- Min-Max and Min-Sum
@@ -348,28 +325,9 @@ def test_single_precision_rows_stay_within_the_bound_too(name: str, direction: s
 
 
 @pytest.mark.parametrize("name", ["min-max", "min-sum"])
-def test_gamma_is_the_one_that_bisection_finds(name: str):
-    updates = honest(9, 6, dtype=np.float64)
-    rows = updates.numpy()
-    mean, perturbation = rows.mean(axis=0), direction_of(rows, "std")
-    low, high = 0.0, 1e3
-    for _ in range(100):
-        middle = (low + high) / 2
-        within = reach(name, rows, mean + middle * perturbation) <= bound(name, rows)
-        low, high = (middle, high) if within else (low, middle)
-    sent = attacks.make(name)(updates, flags(9, 3, 4))[3].numpy()
-    np.testing.assert_allclose(sent, mean + low * perturbation, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["min-max", "min-sum"])
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_identical_rows_leave_no_room_to_move(name: str, direction: str):
+def test_equal_rows_stay_as_they_are(name: str, direction: str):
     updates = honest(1, 5).repeat(6, 1)
     attacked = attacks.make(name, direction=direction)(updates, flags(6, 0, 1))
     np.testing.assert_allclose(attacked.numpy(), updates.numpy(), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["min-max", "min-sum"])
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_rows_of_zeros_stay_zeros(name: str, direction: str):
     assert not attacks.make(name, direction=direction)(torch.zeros(4, 5), flags(4, 0)).any()

@@ -1,4 +1,4 @@
-"""audit.jsonl: every kind of tampering shows, hostile text does no harm, killed writers leave it whole."""
+"""audit.jsonl: tampering is found, untrusted text does no harm, and killed writers leave complete lines."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_moved_and_doubled_lines_are_found(audit: Audit) -> None:
     assert any("doubled" in said for said in change(audit, lambda lines: [*lines, lines[-1]]))
 
 
-def test_a_line_that_was_computed_anew_does_not_fit_the_next(audit: Audit, tmp_path: Path) -> None:
+def test_a_line_that_was_computed_again_does_not_match_the_next(audit: Audit, tmp_path: Path) -> None:
     other = Audit(tmp_path / "other.jsonl")
     other.write("plan", by="operator", digest_of_plan="another")
     forged = other.path.read_bytes()
@@ -89,11 +89,11 @@ def test_lines_cut_off_the_end_show_only_against_a_noted_head(audit: Audit) -> N
     assert "lines were cut off" in problem
 
 
-def test_an_audit_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+def test_a_missing_audit_is_a_problem(tmp_path: Path) -> None:
     assert verify(tmp_path / "audit.jsonl") == [f"there is no {tmp_path / 'audit.jsonl'}"]
 
 
-def test_a_writer_killed_in_mid_line_leaves_an_audit_that_goes_on(audit: Audit) -> None:
+def test_an_audit_continues_after_a_writer_was_killed_within_a_line(audit: Audit) -> None:
     with open(audit.path, "ab") as file:
         file.write(b'{"number": 6, "time": "20')
     audit.write("restarted", by="server")
@@ -102,12 +102,12 @@ def test_a_writer_killed_in_mid_line_leaves_an_audit_that_goes_on(audit: Audit) 
 
 
 @pytest.mark.parametrize(
-    "hostile",
+    "untrusted",
     ["two\nlines", '"}, "digest": "' + "0" * 64 + '"}', "\x00\x1b[2J\u202e", "\ud800", "x" * 10_000_000, ""],
     ids=["lines", "quotes", "controls", "surrogate", "10 MB", "empty"],
 )
-def test_hostile_text_stays_one_bounded_line(audit: Audit, hostile: str) -> None:
-    audit.write("refused", client=hostile, round=4, reason=hostile, by=hostile, said=[hostile] * 1000)
+def test_untrusted_text_stays_one_bounded_line(audit: Audit, untrusted: str) -> None:
+    audit.write("refused", client=untrusted, round=4, reason=untrusted, by=untrusted, said=[untrusted] * 1000)
     audit.write("refused", reason="the next", numbers=[float("nan"), float("inf"), 2**80, -(2**63)])
     assert verify(audit.path) == []
     lines = audit.path.read_bytes().split(b"\n")
@@ -118,7 +118,7 @@ def test_hostile_text_stays_one_bounded_line(audit: Audit, hostile: str) -> None
         json.loads(line, parse_constant=pytest.fail)
 
 
-def test_long_text_says_how_long_it_was() -> None:
+def test_cut_text_ends_with_its_full_length() -> None:
     assert bounded("x" * 5000, 10) == "xxxxxxxxxx… (5,000 characters)"
     assert bounded(" a\t b\n") == "a b"
     assert bounded(b"bytes") == "b'bytes'"

@@ -253,7 +253,7 @@ def test_any_flipped_byte_of_a_checkpoint_is_found(home: Path, tmp_path: Path) -
     content = (home / "whole" / CHECKPOINT).read_bytes()
     path = tmp_path / CHECKPOINT
     expected = checkpoint.unpack(home / "whole" / CHECKPOINT)[1]
-    told = 0
+    errors = 0
     places = [*range(0, header_size(content), 7), *range(header_size(content), len(content), 9973)]
     for place in places:
         changed = bytearray(content)
@@ -262,8 +262,8 @@ def test_any_flipped_byte_of_a_checkpoint_is_found(home: Path, tmp_path: Path) -
         try:
             found = checkpoint.unpack(path)[1]
         except fedcap.InputError:
-            told += 1
+            errors += 1
         else:  # a space in the padding, say
             assert found.keys() == expected.keys()
             assert all(found[name].equal(tensor) for name, tensor in expected.items())
-    assert told > 0.9 * len(places)
+    assert errors > 0.9 * len(places)

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md: they run as they stand there."""
+"""The examples of CONTRIBUTING.md run unchanged, and resume."""
 
 from __future__ import annotations
 

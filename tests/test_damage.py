@@ -88,7 +88,7 @@ REBUILT = {
     True: {(RESULT, "missing"), (RESULT, "a link to nowhere"), *((CHECKPOINT, kind) for kind in KINDS)},
     False: {(CHECKPOINT, "missing"), (CHECKPOINT, "a link to nowhere")},
 }
-"""By whether the run has finished: the damage that a run gets over. The rest is told."""
+"""By whether the run has finished: the damage that a run repairs. Other damage is an error."""
 PREFIX = {(ROUNDS, kind) for kind in ("missing", "empty", "half", "zeros", "a link to nowhere")}
 """What is left of an unfinished run's rounds can be read: its first rounds, or none."""
 

@@ -1,4 +1,4 @@
-"""What cannot be run here is looked at: unit files, container files, and every command in the docs."""
+"""Unit files, container files, and every command in the docs; they are parsed, not run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_unit_files_start_a_command_that_exists(name: str) -> None:
     assert unit["Service"]["RestartPreventExitStatus"] == "2"
 
 
-def test_the_dockerfile_copies_what_is_there_and_ends_in_our_command() -> None:
+def test_the_dockerfile_copies_existing_files_and_ends_with_a_command_of_fedcap() -> None:
     lines = [line for line in (DEPLOY / "Dockerfile").read_text().splitlines() if line and line[0] != "#"]
     steps = [line.split(maxsplit=1) for line in lines]
     known = {"FROM", "RUN", "COPY", "USER", "WORKDIR", "VOLUME", "EXPOSE", "ENTRYPOINT", "CMD"}
@@ -80,7 +80,7 @@ def test_the_nginx_example_is_what_fedcap_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_nginx() is None, reason="needs nginx")
-def test_nginx_takes_the_example(tmp_path: Path) -> None:
+def test_nginx_accepts_the_example(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     from fedcap.federation.keys import make_authority, make_certificate
 
@@ -118,6 +118,6 @@ def test_the_docs_name_every_command_of_a_federation() -> None:
         assert f"fedcap federate {name}" in text, name
 
 
-def test_the_docs_name_files_and_folders_that_are_there() -> None:
+def test_files_that_the_docs_name_exist() -> None:
     for name in re.findall(r"`(deploy/[\w.]+)`", DOCS.read_text()):
         assert (ROOT / name).exists()

@@ -51,20 +51,10 @@ def test_a_run_killed_inside_any_write_ends_with_the_same_bits(
 
 @pytest.mark.slow
 def test_a_run_killed_in_mid_round_with_workers_ends_with_the_same_bits(whole: Path, tmp_path: Path) -> None:
-    settings = [f"--set={key}={json.dumps(value)}" for key, value in SETTINGS.items() if key != "training"]
-    settings += ["--set=training.lr=0.05", "--set=training.epochs=1", "--set=attack=min-max"]
-    command = [
-        sys.executable,
-        "-c",
-        "from fedcap.cli import main; main()",
-        "run",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    settings = [
-        setting for setting in settings if not setting.startswith(("--set=attack={", "--set=workers"))
-    ]
-    process = subprocess.Popen([*command, *settings, "--workers", "2"], stdout=subprocess.DEVNULL)
+    settings = "attack=min-max rounds=4 participation=0.6 training.lr=0.05 training.epochs=1"
+    flags = ["--workers=2", f"--out={tmp_path / 'run'}", *(f"--set={each}" for each in settings.split())]
+    command = [sys.executable, "-m", "fedcap", "run", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while not (tmp_path / "run" / "checkpoint.safetensors").exists():
         assert process.poll() is None
         time.sleep(0.005)
@@ -136,15 +126,6 @@ def unfinished(whole: Path, tmp_path: Path) -> Path:
         if entry.name != "result.json":
             (copy / entry.name).write_bytes(entry.read_bytes())
     return copy
-
-
-def test_two_processes_cannot_share_a_directory(unfinished: Path) -> None:
-    import fcntl
-
-    with open(unfinished / ".lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(fedcap.InputError, match="another process"):
-            load_experiment(unfinished).run(out=unfinished)
 
 
 def test_a_run_whose_data_changed_is_refused(unfinished: Path) -> None:

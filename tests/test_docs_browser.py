@@ -1,4 +1,4 @@
-"""The built documentation in a headless browser, opened from the disk: drawn, searchable, alone."""
+"""The built documentation in a headless browser, opened from the disk: drawings, search, no other hosts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def window() -> Iterator[Browser]:
     "page",
     ["index", "concepts/round", "reference/attacks/min-max", "commands/run", "api/fedcap", "start/notebook"],
 )
-def test_a_page_asks_no_host_complains_of_nothing_and_fits_a_phone(window: Browser, page: str) -> None:
+def test_a_page_loads_nothing_else_has_no_errors_and_fits_a_phone(window: Browser, page: str) -> None:
     window.size(390, 800)
     window.open(SITE / f"{page}.html", ready=LOADED)
     assert window.complaints() == []
@@ -47,12 +47,12 @@ def test_a_page_asks_no_host_complains_of_nothing_and_fits_a_phone(window: Brows
     assert window.value("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_round_is_drawn_in_the_colours_of_the_page(window: Browser) -> None:
+def test_drawings_have_the_colours_of_the_page(window: Browser) -> None:
     window.open(SITE / "concepts" / "round.html", ready=LOADED)
     assert window.value("document.querySelectorAll('.drawing svg').length") == 5
     assert window.value("document.querySelectorAll('.drawing rect.above, .drawing rect.below').length") >= 800
     assert window.value("document.querySelectorAll('math[display=block]').length") == 6, (
-        "equations 3 to 7, and step 5's"
+        "equations 3 to 7, and the one of step 5"
     )
     fill = "getComputedStyle(document.querySelector('.drawing text')).fill"
     light = window.value(fill)
@@ -60,7 +60,7 @@ def test_the_round_is_drawn_in_the_colours_of_the_page(window: Browser) -> None:
     assert window.value(fill) != light
 
 
-def test_the_search_finds_a_rule_without_a_server(window: Browser) -> None:
+def test_the_search_works_without_a_server(window: Browser) -> None:
     window.size(1280, 900)
     window.open(SITE / "index.html", ready=LOADED)
     assert "aggregators/krum.html" not in window.value(f"(() => {{{SEARCHED}}})()")

@@ -37,17 +37,6 @@ def mixing_weights(request: np.ndarray, pool: np.ndarray, own: int, alpha: float
     return [phi if i == own else shared * terms[i] / total for i in range(len(pool))]
 
 
-def assert_weights(requests: torch.Tensor, pool: torch.Tensor, own: list[int], alpha: float, phi: float):
-    weights = equations.customization_weights(requests, pool, torch.tensor(own), alpha, phi)
-    expected = [
-        mixing_weights(row.numpy(), pool.numpy(), mine, alpha, phi)
-        for row, mine in zip(requests, own, strict=True)
-    ]
-    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(weights.sum(dim=1).numpy(), np.ones(len(own)), rtol=1e-12)
-    assert (weights >= 0).all()
-
-
 # --- Eqs. 4 and 5: the weights
 
 
@@ -67,51 +56,45 @@ def test_a_vector_of_zeros_has_cosine_zero_with_anything():
     assert cosines(Rows(pool), Rows(pool)).tolist() == [[0, 0], [0, pytest.approx(1)]]
 
 
-@pytest.mark.parametrize("alpha", [0.5, 2.0, 10.0])
+POOL, OTHERS = matrix(5, 7), matrix(3, 7, seed=1)
+WITH_ZEROS = torch.cat([POOL[:3], torch.zeros(1, 7, dtype=torch.float64)])
+SAME = POOL[:1].repeat(4, 1)
+ALL = [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0, 10.0])
 @pytest.mark.parametrize("phi", [0.0, 0.1, 0.3, 1.0])
-def test_members_give_themselves_phi_and_share_the_rest(alpha: float, phi: float):
-    pool = matrix(5, 7)
-    assert_weights(pool, pool, [0, 1, 2, 3, 4], alpha, phi)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 10.0])
-def test_newcomers_share_everything_over_all(alpha: float):
-    assert_weights(matrix(3, 7, seed=1), matrix(5, 7), [-1, -1, -1], alpha, 0.3)
-
-
-def test_members_and_newcomers_are_served_together():
-    pool = matrix(4, 6)
-    requests = torch.stack([pool[2], matrix(6, seed=1), pool[0], matrix(6, seed=2)])
-    assert_weights(requests, pool, [2, -1, 0, -1], 5.0, 0.2)
-
-
-def test_alpha_zero_gives_all_others_the_same():
-    pool = matrix(4, 6)
-    assert_weights(torch.cat([pool, matrix(1, 6, seed=1)]), pool, [0, 1, 2, 3, -1], 0.0, 0.4)
-
-
-@pytest.mark.parametrize("own", [0, -1])
-def test_a_pool_of_one_gives_that_one_everything(own: int):
-    assert_weights(matrix(1, 6), matrix(1, 6, seed=1), [own], 10.0, 0.3)
+@pytest.mark.parametrize(
+    ("requests", "pool", "own"),
+    [
+        pytest.param(POOL, POOL, ALL, id="all clients of the pool"),
+        pytest.param(OTHERS, POOL, [-1, -1, -1], id="newcomers"),
+        pytest.param(torch.cat([POOL[2:3], OTHERS, POOL[:1]]), POOL, [2, -1, -1, -1, 0], id="both"),
+        pytest.param(OTHERS[:1], POOL[:1], [0], id="the only client of a pool"),
+        pytest.param(OTHERS[:1], POOL[:1], [-1], id="a newcomer to a pool of one"),
+        pytest.param(WITH_ZEROS, WITH_ZEROS, ALL[:4], id="an update of zeros"),
+        pytest.param(WITH_ZEROS[3:], POOL, [-1], id="a request of zeros"),
+        pytest.param(SAME, SAME, ALL[:4], id="equal updates"),
+        pytest.param(SAME[:1], SAME, [-1], id="a request equal to all updates"),
+    ],
+)
+def test_mixing_weights_are_equation_5(
+    requests: torch.Tensor, pool: torch.Tensor, own: list[int], alpha: float, phi: float
+):
+    weights = equations.customization_weights(requests, pool, torch.tensor(own), alpha, phi)
+    expected = [
+        mixing_weights(row.numpy(), pool.numpy(), mine, alpha, phi)
+        for row, mine in zip(requests, own, strict=True)
+    ]
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(weights.sum(dim=1).numpy(), np.ones(len(own)), rtol=1e-12)
+    assert (weights >= 0).all()
 
 
 def test_two_clients_share_the_rest_with_each_other_alone():
     pool = matrix(2, 6)
     weights = equations.customization_weights(pool, pool, torch.tensor([0, 1]), 7.0, 0.3)
     np.testing.assert_allclose(weights.numpy(), [[0.3, 0.7], [0.7, 0.3]], rtol=1e-12)
-
-
-def test_a_request_of_zeros_has_equal_weights():
-    pool = matrix(4, 6)
-    assert_weights(torch.zeros(1, 6, dtype=torch.float64), pool, [-1], 10.0, 0.3)
-    pool[1] = 0
-    assert_weights(pool, pool, [0, 1, 2, 3], 10.0, 0.3)
-
-
-def test_identical_rows_get_identical_weights():
-    pool = matrix(1, 6).repeat(4, 1)
-    assert_weights(pool, pool, [0, 1, 2, 3], 10.0, 0.25)
-    assert_weights(pool[:1], pool, [-1], 10.0, 0.25)
 
 
 def test_large_alpha_picks_the_nearest_other_and_stays_finite():
@@ -198,7 +181,7 @@ def test_a_pool_compared_with_itself_in_stripes_and_mixed_in_blocks(
     np.testing.assert_allclose(mixed.numpy(), weights.numpy() @ models.numpy(), atol=1e-5)
 
 
-def test_rows_seen_from_a_point_of_each_ones_own():
+def test_rows_may_be_measured_from_one_point_each():
     rows, origins = matrix(3, 4100), matrix(3, 4100, seed=1)
     seen = Rows(rows, origins)
     expected = (rows - origins).numpy()

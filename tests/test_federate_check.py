@@ -1,4 +1,4 @@
-"""`fedcap federate check`: each thing that can be wrong, made wrong, and told with what to do."""
+"""`fedcap federate check`: each possible mistake is reported with what to do."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def sites(site: SiteDirectory) -> dict[str, str]:
     return wrong(check_site(site), "server")
 
 
-def test_when_all_is_well_both_sides_say_so(both: tuple[Operator, SiteDirectory]) -> None:
+def test_correct_directories_have_no_problems(both: tuple[Operator, SiteDirectory]) -> None:
     assert operators(both[0]) == {}
     assert sites(both[1]) == {}
 
@@ -100,7 +100,7 @@ def server_check(site: SiteDirectory) -> tuple[bool, str]:
     return found.ok, found.message
 
 
-def test_a_site_meets_the_server_and_compares_its_clock(both: tuple[Operator, SiteDirectory]) -> None:
+def test_a_site_connects_to_the_server_and_compares_its_clock(both: tuple[Operator, SiteDirectory]) -> None:
     operator, site = both
     well, said = server_check(site)
     assert not well
@@ -125,7 +125,7 @@ def test_a_server_with_another_authority_is_not_trusted(
     assert "a certificate that this site does not trust" in said
 
 
-def test_the_operators_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -> None:
+def test_the_operators_mistakes_are_reported(both: tuple[Operator, SiteDirectory]) -> None:
     operator, _ = both
     federation = operator.directory / "federation.toml"
     before = federation.read_text()
@@ -141,7 +141,7 @@ def test_the_operators_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -
     assert "line 1, was changed" in operators(operator)["audit"]
 
 
-def test_a_port_in_use_is_told_unless_it_is_by_this_server(both: tuple[Operator, SiteDirectory]) -> None:
+def test_a_port_in_use_is_reported_unless_this_server_uses_it(both: tuple[Operator, SiteDirectory]) -> None:
     operator, _ = both
     with answering(operator, datetime.now(UTC)):
         said = operators(operator)["ports"]
@@ -150,13 +150,13 @@ def test_a_port_in_use_is_told_unless_it_is_by_this_server(both: tuple[Operator,
             assert "ports" not in operators(operator)
 
 
-def test_one_port_cannot_be_both(tmp_path: Path) -> None:
+def test_the_two_ports_must_differ(tmp_path: Path) -> None:
     port = free_port()
     operator, _ = set_up(tmp_path, plan(), port=port, link_port=port)
     assert "port and link_port are the same" in operators(operator)["ports"]
 
 
-def test_a_certificate_that_has_ended_is_told(
+def test_an_expired_certificate_is_reported(
     both: tuple[Operator, SiteDirectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keys, "SERVER_DAYS", 0.01)
@@ -164,7 +164,7 @@ def test_a_certificate_that_has_ended_is_told(
     assert "server.crt ended on" in operators(both[0])["certificate"]
 
 
-def test_a_method_that_needs_a_root_set_is_told_without_one(tmp_path: Path) -> None:
+def test_a_missing_root_set_is_reported(tmp_path: Path) -> None:
     operator, _ = set_up(tmp_path, plan(method="fltrust"))
     assert "a table [root] in federation.toml" in operators(operator)["root set"]
     federation = operator.directory / "federation.toml"
@@ -172,7 +172,7 @@ def test_a_method_that_needs_a_root_set_is_told_without_one(tmp_path: Path) -> N
     assert operators(operator) == {}
 
 
-def test_a_plan_of_another_version_is_told_on_both_sides(tmp_path: Path) -> None:
+def test_a_plan_of_another_version_is_reported_on_both_sides(tmp_path: Path) -> None:
     operator, site = set_up(tmp_path, plan(bundle="0" * 64))
     assert "another version of fedcap: install the version of the operator" in sites(site)["plan"]
     said = operators(operator)["plan"]
@@ -185,7 +185,7 @@ def test_a_plan_of_another_version_is_told_on_both_sides(tmp_path: Path) -> None
     assert operators(operator) == {}
 
 
-def test_a_sites_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -> None:
+def test_a_sites_mistakes_are_reported(both: tuple[Operator, SiteDirectory]) -> None:
     _, site = both
     (site.directory / "key").chmod(0o644)
     assert "others can read" in sites(site)["key"]
@@ -202,7 +202,7 @@ def test_a_sites_mistakes_are_told(both: tuple[Operator, SiteDirectory]) -> None
     assert "not agreed to yet" in sites(site)["plan"]
 
 
-def test_data_that_does_not_fit_the_plan_is_told(
+def test_data_that_does_not_fit_the_plan_is_reported(
     both: tuple[Operator, SiteDirectory], tmp_path: Path
 ) -> None:
     _, site = both

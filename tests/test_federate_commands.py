@@ -90,7 +90,7 @@ def test_both_sides_see_the_same_fingerprints(folder: Path, capsys: pytest.Captu
     assert "bern is not approved: compare its fingerprint by telephone" in err
 
 
-def test_the_files_say_what_each_entry_means_and_read_back(folder: Path) -> None:
+def test_the_files_explain_each_entry_and_can_be_read(folder: Path) -> None:
     for path in ("op/federation.toml", "op/plan.toml", "oslo/site.toml", "oslo/policy.toml"):
         lines = Path(path).read_text().splitlines()
         entries = [place for place, line in enumerate(lines) if " = " in line and not line.startswith("#")]
@@ -103,7 +103,7 @@ def test_the_files_say_what_each_entry_means_and_read_back(folder: Path) -> None
     assert plan.method.options["t_norm"] == 6.0
 
 
-def test_a_plan_has_the_settings_of_a_run_on_such_samples(folder: Path, ask: Any) -> None:
+def test_a_plan_has_the_default_settings_of_a_run_on_the_same_data(folder: Path, ask: Any) -> None:
     flags = [
         "--method",
         "fedavg",
@@ -140,7 +140,7 @@ def test_a_plan_can_be_made_without_samples(folder: Path, ask: Any) -> None:
     assert Operator("two").federation.address == "h:8443"
 
 
-def test_init_again_keeps_what_is_there_and_writes_the_invitation_again(
+def test_a_second_init_keeps_the_files_and_writes_the_invitation_again(
     folder: Path, ask: Any, refuse: Any
 ) -> None:
     before = ask("init", "op")
@@ -164,7 +164,7 @@ def problems(directory: Path) -> list[str]:
     return [found.message for found in check_operator(Operator(directory)) if not found.ok]
 
 
-def test_a_request_that_is_not_confirmed_stays_asked(
+def test_a_request_without_confirmation_is_not_approved(
     folder: Path, ask: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(capsys, "federate", "approve", "op", "rome/rome.request.toml")[0] == 2
@@ -177,8 +177,12 @@ def test_a_request_that_is_not_confirmed_stays_asked(
 def test_a_removed_client_comes_back_only_by_readmission_with_a_reason(
     folder: Path, ask: Any, refuse: Any
 ) -> None:
-    told = ask("remove", "op", "oslo", "--reason", "left the consortium")
-    assert (told["state"], told["by"], told["reason"]) == ("removed", "operator", "left the consortium")
+    removed = ask("remove", "op", "oslo", "--reason", "left the consortium")
+    assert (removed["state"], removed["by"], removed["reason"]) == (
+        "removed",
+        "operator",
+        "left the consortium",
+    )
     said = refuse("approve", "op", "oslo/oslo.request.toml", "--yes")
     assert "oslo was removed: left the consortium; to take it back: fedcap federate readmit op oslo" in said
     refuse("readmit", "op", "oslo")
@@ -200,7 +204,7 @@ def read_plan(capsys: pytest.CaptureFixture[str]) -> Any:
     return read_plan
 
 
-def test_a_site_agrees_to_one_plan_and_to_no_other(folder: Path, ask: Any, read_plan: Any) -> None:
+def test_a_site_agrees_to_one_plan_only(folder: Path, ask: Any, read_plan: Any) -> None:
     assert read_plan("oslo")["agreed"] is False
     assert ask("agree", "oslo", "--yes")["agreed"] is True
     assert ask("agree", "oslo")["agreed"] is True
@@ -220,7 +224,7 @@ def test_a_site_agrees_to_nothing_that_its_policy_forbids(folder: Path, read_pla
     assert "at most 29" in found["objection"]
 
 
-def test_an_invitation_of_another_server_is_not_taken(folder: Path, ask: Any, refuse: Any) -> None:
+def test_an_invitation_of_another_server_is_refused(folder: Path, ask: Any, refuse: Any) -> None:
     ask("init", "evil", "--host", "localhost", "--dataset", "digits")
     before = Path("oslo/invitation.toml").read_text()
     refuse("agree", "oslo", "--invitation", "evil/invitation.toml", "--yes")
@@ -231,7 +235,7 @@ def test_an_invitation_of_another_server_is_not_taken(folder: Path, ask: Any, re
     assert not Path("new").exists()
 
 
-def test_a_site_is_set_up_once_and_under_a_proper_name(folder: Path, refuse: Any) -> None:
+def test_a_site_is_set_up_once_and_has_a_valid_name(folder: Path, refuse: Any) -> None:
     options = ("--invitation", "op/invitation.toml", "--dataset", "digits", "--name")
     refuse("join", "oslo", *options, "oslo")
     refuse("join", "new", *options, "../x")
@@ -302,7 +306,7 @@ def test_without_flower_every_command_says_what_to_install(
     assert call(capsys, "federate", *way.split(), "--help")[0] == 0
 
 
-def test_a_hostile_reason_on_the_command_line_is_bounded(folder: Path, ask: Any) -> None:
+def test_a_long_reason_on_the_command_line_is_bounded(folder: Path, ask: Any) -> None:
     ask("remove", "op", "oslo", "--reason", "x\n" * 50_000)
     assert len(Audit("op/audit.jsonl").path.read_text()) < 4000
     assert ask("audit", "op")["whole"] is True

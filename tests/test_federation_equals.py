@@ -28,8 +28,8 @@ HARDENED = {"name": "fedcap", "preset": "hardened"}
 @pytest.mark.parametrize("method", [*methods.names(), HARDENED], ids=str)
 def test_every_method_gives_the_simulations_bits(tmp_path: Path, method: Any) -> None:
     made = federation(tmp_path, method, rounds=2)
-    with make_pool(1) as crew, single_thread():
-        simulation = Simulation(simulation_of(made.plan), crew)
+    with make_pool(1) as pool, single_thread():
+        simulation = Simulation(simulation_of(made.plan), pool)
         root = simulation.data.root
         with made.conductor(root=root) as conductor:
             for _ in range(2):
@@ -46,12 +46,12 @@ def test_every_method_gives_the_simulations_bits(tmp_path: Path, method: Any) ->
                 assert record.accuracy == expected.accuracy
 
 
-def test_a_hostile_site_is_removed_and_the_others_models_are_the_simulations(tmp_path: Path) -> None:
+def test_a_malicious_site_is_removed_and_the_other_models_are_the_simulations(tmp_path: Path) -> None:
     made = federation(tmp_path, {"name": "fedcap", "t_norm": 0.6}, rounds=4, assumed=0.2)
     made.transport.ipm = frozenset({"3"})
     attack = {**IPM, "clients": ["3"]}
-    with make_pool(1) as crew, single_thread():
-        simulation = Simulation(simulation_of(made.plan, attack=attack), crew)
+    with make_pool(1) as pool, single_thread():
+        simulation = Simulation(simulation_of(made.plan, attack=attack), pool)
         with made.conductor() as conductor:
             for number in range(1, 5):
                 record, expected = conductor.play(), simulation.play()
@@ -67,10 +67,10 @@ def test_a_hostile_site_is_removed_and_the_others_models_are_the_simulations(tmp
     assert change.reason == run.removed["3"].reason
 
 
-def test_clients_drawn_and_newcomers_asked_are_the_simulations(tmp_path: Path) -> None:
+def test_the_same_participants_and_newcomers_are_selected_as_in_the_simulation(tmp_path: Path) -> None:
     made = federation(tmp_path, rounds=3, participation=0.6)
-    with make_pool(1) as crew, single_thread():
-        simulation = Simulation(simulation_of(made.plan), crew)
+    with make_pool(1) as pool, single_thread():
+        simulation = Simulation(simulation_of(made.plan), pool)
         with made.conductor() as conductor:
             for _ in range(3):
                 record, expected = conductor.play(), simulation.play()

@@ -78,7 +78,7 @@ def test_models_for_newcomers_are_bounded_and_for_approved_clients_only(trained:
         assert trained.ledger.find("0").customised == 1  # it was sent, so it counts
 
 
-def test_a_newcomer_that_wishes_for_a_model_is_not_drawn_into_the_round(trained: Federation) -> None:
+def test_a_newcomer_that_asks_for_a_model_does_not_take_part_in_the_round(trained: Federation) -> None:
     wish = trained.transport.sites["3"].directory.wish
     wish.touch()
     with trained.conductor() as conductor:
@@ -87,7 +87,7 @@ def test_a_newcomer_that_wishes_for_a_model_is_not_drawn_into_the_round(trained:
         wish.unlink()
         record = conductor.play()
         assert (record.participants, record.asked) == (["0", "1", "2", "3"], ["3"])
-        assert conductor.welcome() == set()  # nobody is new any more
+        assert conductor.welcome() == set()  # no client is new
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedrod", "fedfomo"])
@@ -128,7 +128,7 @@ def answers(made: Federation, client: str, weights: torch.Tensor, x: np.ndarray)
     ("client", "reading", "model"),
     [("0", "personal", "kept"), ("0", "shared", "received"), ("2", "personal", "received")],
 )
-def test_a_sites_model_answers_from_its_directory(
+def test_a_site_predicts_with_the_models_in_its_directory(
     used: Federation,
     client: str,
     reading: str,
@@ -172,7 +172,9 @@ def test_a_sites_model_is_exported(
     assert count == used.plan.weights
 
 
-def test_a_site_says_which_models_it_has(used: Federation, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_a_site_does_not_have_is_an_error(
+    used: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = used.transport.sites["0"].directory.directory
     for arguments, said in (
         (("--reading", "global"), "a site has no global model: choose personal or shared"),
@@ -186,7 +188,9 @@ def test_a_site_says_which_models_it_has(used: Federation, capsys: pytest.Captur
     assert (code, err) == (2, f"fedcap: {folder} has no model yet: the site has taken part in no round\n")
 
 
-def test_a_federations_run_is_read_as_any_other(used: Federation, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_of_a_federation_is_read_like_a_simulated_run(
+    used: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = call(capsys, "show", used.run)
     assert (code, err) == (0, "")
     assert out.startswith("digits · fedcap · federation · seed 0 · 2 rounds in ")

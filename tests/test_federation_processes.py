@@ -1,7 +1,7 @@
-"""Strangers at the door, code that nobody agreed to, and processes killed at the worst moment.
+"""Strangers on the network, code without agreement, and processes that are killed during a round.
 
 One federation runs through all tests: SuperLink, nginx, server app, two sites, and a node of ours that can do
-what no SuperNode does. The tests build on each other's state, and run in this order.
+what a SuperNode does not do. The tests build on each other's state, and run in this order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pytest
 
 pytest.importorskip("flwr")
 from flower_tools import (
-    HostileNode,
+    MaliciousNode,
     Small,
     client_of,
     has_nginx,
@@ -52,8 +52,8 @@ pytestmark = [
 ]
 
 
-class Helper(HostileNode):
-    """A node that answers as it should, keeps the last message, and can be told to wait before it answers."""
+class Helper(MaliciousNode):
+    """A node that answers as it should, keeps the last message, and can wait before it answers."""
 
     def __init__(self, site: SiteDirectory) -> None:
         super().__init__(site, self.respond)
@@ -61,7 +61,7 @@ class Helper(HostileNode):
         self.ordered, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
 
-    def respond(self, node: HostileNode, message: Any, order: Order) -> None:
+    def respond(self, node: MaliciousNode, message: Any, order: Order) -> None:
         self.last = message
         self.ordered.set()
         self.go_on.wait(20)
@@ -126,7 +126,7 @@ def status(port: int, authority: Path, path: str, method: str = "POST") -> int:
     return connection.getresponse().status
 
 
-def test_from_where_sites_are_nothing_but_the_fleets_own_calls_can_be_reached(running: Running) -> None:
+def test_sites_reach_only_the_calls_of_a_supernode(running: Running) -> None:
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.runtime import RuntimeHttpClient
     from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -152,7 +152,7 @@ def test_from_where_sites_are_nothing_but_the_fleets_own_calls_can_be_reached(ru
     assert {status(front, operator.authority, path, "GET") for path in opened} == {403}
 
 
-def test_flowers_own_commands_do_nothing_for_a_stranger_with_the_authoritys_certificate(
+def test_flwr_commands_fail_for_a_stranger_who_has_the_certificate_of_the_authority(
     running: Running, tmp_path: Path
 ) -> None:
     operator = running.small.operator
@@ -182,7 +182,7 @@ def test_flowers_own_commands_do_nothing_for_a_stranger_with_the_authoritys_cert
     assert len(server_apps(running.small)) == runs == 1
 
 
-def test_a_key_that_nobody_approved_is_turned_away_and_told_so(running: Running, tmp_path: Path) -> None:
+def test_a_key_without_approval_is_rejected_and_the_site_reports_it(running: Running, tmp_path: Path) -> None:
     operator, client = running.small.operator, make_key(tmp_path)
     site = SiteDirectory(tmp_path)
     shutil.copy(operator.authority, site.authority)
@@ -194,7 +194,7 @@ def test_a_key_that_nobody_approved_is_turned_away_and_told_so(running: Running,
     assert client in said
 
 
-def test_an_order_by_another_site_in_the_servers_name_is_refused(running: Running) -> None:
+def test_an_order_that_another_site_sends_in_the_servers_name_is_refused(running: Running) -> None:
     victim, helper = running.small.sites[0], running.helper
     order = Order("train", 10**6, "0" * 32, running.small.operator.plan.digest)
     helper.send(
@@ -203,7 +203,7 @@ def test_an_order_by_another_site_in_the_servers_name_is_refused(running: Runnin
     until(lambda: "refused: the order does not bear the operator's seal" in running.log(victim), "a refusal")
 
 
-def test_an_answer_to_anothers_order_is_not_taken_for_an_answer(running: Running) -> None:
+def test_an_answer_to_the_order_of_another_site_is_refused(running: Running) -> None:
     small, helper = running.small, running.helper
     victim = small.sites[0]
     main = small.children[victim.directory.name].pid
@@ -228,14 +228,14 @@ def running_round(running: Running, site: SiteDirectory) -> str:
 
 
 def test_a_bundle_that_the_sites_have_not_agreed_to_is_not_run(running: Running, tmp_path: Path) -> None:
-    told, harm, app = tmp_path / "told", tmp_path / "harm", tmp_path / "evil"
+    replies, harm, app = tmp_path / "replies", tmp_path / "harm", tmp_path / "evil"
     app.mkdir()
     ours = "fedcap.federation.flower.apps"
     (app / "pyproject.toml").write_text(bundle_file().replace(ours, "evil"))
-    (app / "evil.py").write_text(EVIL.format(told=str(told), harm=str(harm)))
+    (app / "evil.py").write_text(EVIL.format(replies=str(replies), harm=str(harm)))
     flwr(running.small.operator, "run", str(app), CONNECTION)
-    until(told.exists, "the evil server app has its replies")
-    errors = told.read_text().splitlines()
+    until(replies.exists, "the evil server app has its replies")
+    errors = replies.read_text().splitlines()
     assert len(errors) == 2
     assert all("this site has not agreed to the bundle" in error for error in errors)
     assert not harm.exists()
@@ -263,8 +263,8 @@ def main(grid, context):
     asked = [Message(content, node.node_id, MessageType.TRAIN) for node in nodes]
     replies = list(grid.send_and_receive(asked, timeout=60))
     text = "\\n".join(reply.error.reason if reply.has_error() else "no error" for reply in replies)
-    pathlib.Path("{told}.partial").write_text(text)
-    pathlib.Path("{told}.partial").rename("{told}")
+    pathlib.Path("{replies}.partial").write_text(text)
+    pathlib.Path("{replies}.partial").rename("{replies}")
 """
 
 
@@ -272,7 +272,7 @@ def states(site: SiteDirectory, running: Running) -> StateFolder:
     return StateFolder(site.state, running.small.operator.plan)
 
 
-def test_a_site_killed_in_mid_round_is_left_out_and_keeps_its_model(running: Running) -> None:
+def test_a_site_killed_during_a_round_is_left_out_and_keeps_its_model(running: Running) -> None:
     small, site = running.small, running.small.sites[1]
     main = small.children[site.directory.name]
     os.kill(main.pid, signal.SIGSTOP)  # its order will wait at its socket
@@ -294,7 +294,7 @@ def test_a_site_killed_in_mid_round_is_left_out_and_keeps_its_model(running: Run
 
 
 def killed_in_mid_round(running: Running, process: int) -> None:
-    """Kill a process in mid-round; whoever is started again goes on with that round, and nothing is lost."""
+    """Kill a process in mid-round; after its restart, the round is played again and nothing is lost."""
     small, helper = running.small, running.helper
     helper.in_mid_round()
     path = small.operator.run / "rounds.jsonl"
@@ -312,19 +312,19 @@ def killed_in_mid_round(running: Running, process: int) -> None:
     assert verify(small.operator.directory / AUDIT) == []
 
 
-def test_a_server_app_killed_in_mid_round_goes_on_when_started_again(running: Running) -> None:
+def test_a_server_app_killed_during_a_round_continues_with_that_round(running: Running) -> None:
     (process,) = server_apps(running.small)
     killed_in_mid_round(running, process)
     assert "the server app ended; starting it again" in running.small.children["operator"].output()
 
 
-def test_a_superlink_killed_in_mid_round_goes_on_when_started_again(running: Running) -> None:
+def test_a_superlink_killed_during_a_round_continues_with_that_round(running: Running) -> None:
     (process,) = processes_of(OPERATOR, running.small.operator.directory, "flower-superlink")
     killed_in_mid_round(running, process)
     assert "the SuperLink ended; starting it again" in running.small.children["operator"].output()
 
 
-def test_the_killed_site_comes_back_with_its_personal_model(running: Running) -> None:
+def test_the_killed_site_returns_with_its_personal_model(running: Running) -> None:
     small, site = running.small, running.small.sites[1]
     kept = states(site, running).last()
     assert kept is not None

@@ -44,7 +44,7 @@ def update(answer: Answer) -> np.ndarray:
 
 
 OLD: list[Answer] = []
-HOSTILE: dict[str, tuple[Any, str]] = {
+MALICIOUS: dict[str, tuple[Any, str]] = {
     "NaN": (lambda _, honest: replace(honest, update=update(honest) * np.float32("nan")), "not finite"),
     "infinity": (lambda _, honest: replace(honest, update=update(honest) + np.float32("inf")), "not finite"),
     "a wrong shape": (lambda _, honest: replace(honest, update=update(honest)[:-1]), "shape ["),
@@ -63,7 +63,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "no samples": (lambda _, honest: replace(honest, samples=0), "not positive and finite"),
     "samples as text": (lambda _, honest: replace(honest, samples="many"), "samples is not a whole number"),
     "endless samples": (lambda _, honest: replace(honest, samples=10**40), "samples is not a whole number"),
-    "a NaN beside it": (lambda _, honest: replace(honest, feedback=(float("nan"),)), "not a finite number"),
+    "a NaN as feedback": (lambda _, honest: replace(honest, feedback=(float("nan"),)), "not a finite number"),
     "no answer": (lambda *_: None, "did not answer within 5 s"),
     "an error": (lambda *_: Failure("its process died"), "its process died"),
     "a refusal": (
@@ -73,12 +73,12 @@ HOSTILE: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_answer_is_refused_and_told_and_the_round_goes_on(
+@pytest.mark.parametrize("what", MALICIOUS)
+def test_a_malicious_answer_is_refused_and_recorded_and_the_round_continues(
     open_federation: tuple[Federation, Conductor], what: str
 ) -> None:
     made, conductor = open_federation
-    twist, said = HOSTILE[what]
+    twist, said = MALICIOUS[what]
     OLD[:] = [Answer(made.transport.sent[-1]["3"].nonce, conductor.server.round, np.zeros(10, np.float32), 9)]
     before = conductor.server.inspect().global_model.clone()
     made.transport.twists = {"3": twist}
@@ -104,24 +104,26 @@ def test_a_claim_to_a_billion_samples_is_bounded(open_federation: tuple[Federati
     assert not record.refused
 
 
-def test_accuracy_is_what_sites_tell_and_a_liar_weighs_ten_medians_at_most(
+def test_accuracy_is_what_sites_report_and_no_site_weighs_more_than_ten_medians(
     open_federation: tuple[Federation, Conductor],
 ) -> None:
     made, conductor = open_federation
-    told = {"0": (10, 9, 8), "1": (10, 5, 10), "2": (10, 0, 0), "3": (10**9, 10**9, 10**9)}
+    reported = {"0": (10, 9, 8), "1": (10, 5, 10), "2": (10, 0, 0), "3": (10**9, 10**9, 10**9)}
 
-    def tell(client: str, honest: Answer) -> Answer:
-        tested, shared, personal = told[client]
+    def report(client: str, honest: Answer) -> Answer:
+        tested, shared, personal = reported[client]
         return replace(honest, tested=tested, shared_correct=shared, personal_correct=personal)
 
-    made.transport.twists = {client: lambda _, honest, client=client: tell(client, honest) for client in told}
+    made.transport.twists = {
+        client: lambda _, honest, client=client: report(client, honest) for client in reported
+    }
     found = conductor.play().accuracy
     assert found.shared == pytest.approx((90 + 50 + 0 + 10 * 100) / 13)
     assert found.personal == pytest.approx((80 + 100 + 0 + 10 * 100) / 13)
     assert (found.clients["1"].shared, found.clients["1"].personal) == (50.0, 100.0)
-    told["3"] = (10, 11, 0)  # more right than tested
+    reported["3"] = (10, 11, 0)  # more right than tested
     assert list(conductor.play().accuracy.clients) == ["0", "1", "2"]
-    told |= dict.fromkeys("012", (0, 0, 0))
+    reported |= dict.fromkeys("012", (0, 0, 0))
     assert conductor.play().accuracy is None
     made.transport.twists = {}
 
@@ -129,7 +131,7 @@ def test_accuracy_is_what_sites_tell_and_a_liar_weighs_ten_medians_at_most(
 # --- Partial rounds, and who takes part
 
 
-def test_a_round_with_too_few_answers_counts_for_nothing_and_is_played_again(tmp_path: Path) -> None:
+def test_a_round_with_too_few_answers_does_not_count_and_is_played_again(tmp_path: Path) -> None:
     made = federation(tmp_path / "a", "fedcap", ("0", "1", "2"), least=2)
     whole = federation(tmp_path / "b", "fedcap", ("0", "1", "2"), least=2)
     with made.conductor() as conductor, whole.conductor() as other:
@@ -145,7 +147,7 @@ def test_a_round_with_too_few_answers_counts_for_nothing_and_is_played_again(tmp
             assert conductor.play().round == other.play().round
         for name, tensor in other.server.state_dict().items():
             assert torch.equal(conductor.server.state_dict()[name], tensor), name
-    for client in "012":  # nobody has trained twice
+    for client in "012":  # no site has trained twice
         assert torch.equal(made.state(client).kept["personal"], whole.state(client).kept["personal"])
     assert [record.round for record in fedcap.read(made.run).rounds] == [1, 2, 3]
 
@@ -160,7 +162,7 @@ def test_fewer_sites_than_are_needed_are_waited_for(tmp_path: Path) -> None:
     assert [event.event for event in made.audit.events()][-2:] == ["finished", "stopped"]
 
 
-def test_strangers_wait_for_approval_and_the_removed_stay_out_until_they_are_taken_back(
+def test_a_client_needs_approval_and_a_removed_client_stays_out_until_it_is_readmitted(
     tmp_path: Path,
 ) -> None:
     made = federation(tmp_path, "fedcap", ("0", "1", "2"), rounds=9)
@@ -186,7 +188,7 @@ def test_strangers_wait_for_approval_and_the_removed_stay_out_until_they_are_tak
     )
 
 
-def test_a_suspect_is_on_probation_until_it_sends_what_counts(tmp_path: Path) -> None:
+def test_a_suspected_client_is_on_probation_until_an_update_counts(tmp_path: Path) -> None:
     method = {"name": "fedavg", "detectors": [{"name": "norm", "limit": 1.0}], "policy": {"strikes": 3}}
     made = federation(tmp_path, method, ("0", "1", "2"))
     states = []
@@ -212,7 +214,7 @@ def test_a_method_with_a_root_set_is_refused_without_one(tmp_path: Path) -> None
         Federation(tmp_path, plan_for("fltrust")).conductor()
 
 
-def test_a_plan_goes_on_with_more_rounds_and_not_with_another_course(tmp_path: Path) -> None:
+def test_a_plan_continues_with_more_rounds_but_not_with_another_method(tmp_path: Path) -> None:
     made = federation(tmp_path, "fedavg", ("0", "1"), rounds=1)
     with made.conductor() as conductor:
         conductor.run()
@@ -368,7 +370,7 @@ def test_a_kill_at_any_write_loses_no_round_that_counts(
     assert write > 15
 
 
-def test_a_round_that_cannot_be_written_down_is_not_played_over(
+def test_a_round_that_cannot_be_written_is_not_played_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = federation(tmp_path, "fedavg", ("0", "1"))
@@ -385,7 +387,7 @@ def test_a_round_that_cannot_be_written_down_is_not_played_over(
     assert len(fedcap.read(made.run).rounds) == 1
 
 
-def test_orders_of_a_killed_server_are_not_answered_by_late_replies(tmp_path: Path) -> None:
+def test_late_replies_to_a_killed_server_are_refused(tmp_path: Path) -> None:
     made = federation(tmp_path, "fedavg", ("0", "1", "2"))
     late: list[Answer] = []
 

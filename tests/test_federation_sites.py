@@ -91,7 +91,7 @@ GOOD = Answer("n", 3, np.ones(4, np.float32), 10).pack()
         ({"update": np.ones(4, "S3")}, {}),
     ],
 )
-def test_what_is_no_answer_is_malformed_and_nothing_else(arrays: Any, config: Any) -> None:
+def test_every_other_content_of_an_answer_is_malformed(arrays: Any, config: Any) -> None:
     with pytest.raises(Malformed) as error:
         Answer.unpack({**GOOD[0], **arrays}, {**GOOD[1], **config})
     assert "\n" not in str(error.value)
@@ -129,7 +129,7 @@ def test_a_policy_survives_its_file(tmp_path: Path) -> None:
         ({"bytes": 1000}, "at most 1,000"),
     ],
 )
-def test_what_the_policy_does_not_have_is_refused(tmp_path: Path, policy: dict[str, Any], said: str) -> None:
+def test_an_order_beyond_the_policy_is_refused(tmp_path: Path, policy: dict[str, Any], said: str) -> None:
     site = make_site(tmp_path, "0", PLAN, **policy)
     answer = site.answer(order_for(PLAN))
     assert said in (answer.refused or "")
@@ -155,25 +155,25 @@ def test_a_plan_cannot_make_a_site_run_code_that_its_policy_does_not_name(method
     assert "os:abort" in (SitePolicy().objection(other) or "")
 
 
-def test_a_plan_that_does_not_say_how_long_to_train_is_refused() -> None:
+def test_a_plan_without_a_number_of_epochs_is_refused() -> None:
     plan = PLAN.model_copy(update={"training": {"lr": 0.1}})
     assert "number of epochs" in (SitePolicy().objection(plan) or "")
     assert SitePolicy(methods=("FedCAP",)).objection(PLAN) is None
 
 
-def test_a_site_answers_only_to_plans_it_has_agreed_to_as_they_are(tmp_path: Path) -> None:
+def test_a_site_answers_only_to_unchanged_plans_that_it_has_agreed_to(tmp_path: Path) -> None:
     site = make_site(tmp_path, "0", PLAN)
     other = plan_for("fedcap", rounds=9)
     assert (
         site.answer(order_for(other)).refused == f"this site has not agreed to the plan {other.digest[:12]}"
     )
     (path,) = site.directory.agreed.iterdir()
-    path.write_text(path.read_text().replace("rounds = 3", "rounds = 9"))  # somebody edits an agreed plan
+    path.write_text(path.read_text().replace("rounds = 3", "rounds = 9"))  # an agreed plan is edited
     for plan in (PLAN, other):
         assert "has not agreed" in (site.answer(order_for(plan)).refused or "")
 
 
-def test_a_federation_goes_on_without_a_site_that_refuses(tmp_path: Path) -> None:
+def test_a_federation_continues_without_a_site_that_refuses(tmp_path: Path) -> None:
     made = federation(tmp_path, "fedavg", ("0", "1"))
     made.join("2", methods=["fedcap"])
     with made.conductor() as conductor:
@@ -190,9 +190,7 @@ def test_a_federation_goes_on_without_a_site_that_refuses(tmp_path: Path) -> Non
         (np.zeros((0, 0), np.float32), "something failed at this site: its own audit says what"),
     ],
 )
-def test_a_site_does_not_train_on_models_that_cannot_be(
-    tmp_path: Path, models: np.ndarray, said: str
-) -> None:
+def test_a_site_does_not_train_on_invalid_models(tmp_path: Path, models: np.ndarray, said: str) -> None:
     site = make_site(tmp_path, "0", PLAN)
     assert site.answer(order_for(PLAN)).refused is None
     before = site.prepare(PLAN).states.last()
@@ -202,14 +200,14 @@ def test_a_site_does_not_train_on_models_that_cannot_be(
     assert torch.equal(after.kept["personal"], before.kept["personal"])
 
 
-def test_why_a_site_fails_stays_with_the_site(tmp_path: Path) -> None:
+def test_the_reason_of_a_failure_at_a_site_stays_at_the_site(tmp_path: Path) -> None:
     site = make_site(tmp_path, "0", PLAN, {"name": "npz", "path": str(tmp_path / "secret.npz")})
     answer = site.answer(order_for(PLAN))
     assert answer.refused == "something failed at this site: its own audit says what"
     assert "secret.npz" in [event.reason for event in site.directory.audit.events()][-1]
 
 
-def test_a_site_that_tells_no_accuracy_takes_part_without(tmp_path: Path) -> None:
+def test_a_site_may_take_part_without_reporting_its_accuracy(tmp_path: Path) -> None:
     made = federation(tmp_path, "fedavg", ("0",))
     made.join("1", accuracy=False)
     with made.conductor() as conductor:
@@ -242,7 +240,7 @@ def test_labels_are_matched_to_the_plans_classes_by_name(tmp_path: Path) -> None
         load_site_data(DATA, "7", 0, PLAN)
 
 
-def test_a_root_set_is_as_many_samples_as_the_method_wants_of_every_class() -> None:
+def test_a_root_set_has_the_number_of_samples_that_the_method_asks_for() -> None:
     plan = plan_for("fltrust")
     root = load_root({"name": "digits"}, 100, plan)
     assert torch.bincount(root.y).tolist() == [10] * 10
@@ -252,7 +250,7 @@ def test_a_root_set_is_as_many_samples_as_the_method_wants_of_every_class() -> N
 # --- What it keeps
 
 
-def test_a_site_started_again_goes_on_from_its_disk_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_restarted_site_continues_from_its_disk_with_the_same_bits(tmp_path: Path) -> None:
     site, twin = (make_site(tmp_path / name, "0", PLAN) for name in ("a", "b"))
     for number in (1, 2, 3):
         expected = twin.answer(order_for(PLAN, number, seed=number))
@@ -263,7 +261,7 @@ def test_a_site_started_again_goes_on_from_its_disk_with_the_same_bits(tmp_path:
         assert torch.equal(site.prepare(PLAN).states.last().kept[name], tensor)
 
 
-def test_a_site_killed_in_mid_round_keeps_the_state_of_before(
+def test_a_site_killed_during_a_round_keeps_the_state_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site, twin = (make_site(tmp_path / name, "0", PLAN) for name in ("a", "b"))
@@ -297,7 +295,7 @@ def test_a_round_played_again_starts_from_the_state_before_it(tmp_path: Path) ->
     assert states.before(3).round == 5  # the server went back further than the site can
 
 
-def test_a_damaged_state_is_told_and_never_trained_on(tmp_path: Path) -> None:
+def test_a_damaged_state_is_reported_and_not_used(tmp_path: Path) -> None:
     site = make_site(tmp_path, "0", PLAN)
     site.answer(order_for(PLAN, 1))
     (path,) = site.prepare(PLAN).states.path.iterdir()

@@ -1,4 +1,4 @@
-"""What people, files and older copies may do to a federation without changing whom it trusts."""
+"""Changed files, older copies and planted names do not change which keys a federation trusts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def site_of(operator: Operator, folder: Path) -> SiteDirectory:
 
 def test_an_invitation_with_a_second_certificate_is_refused(tmp_path: Path) -> None:
     path = operator_in(tmp_path / "op").directory / INVITATION
-    keys.make_authority(tmp_path, "somebody in between")
+    keys.make_authority(tmp_path, "an attacker")
     theirs = (tmp_path / "ca.crt").read_text()
     path.write_text(
         path.read_text().replace("-----END CERTIFICATE-----\n", f"-----END CERTIFICATE-----\n{theirs}")
@@ -57,7 +57,7 @@ def test_an_invitation_with_a_second_certificate_is_refused(tmp_path: Path) -> N
         Invitation.read(path)
 
 
-def test_of_an_invitations_certificate_nothing_but_the_certificate_is_kept(tmp_path: Path) -> None:
+def test_text_around_the_certificate_of_an_invitation_is_dropped(tmp_path: Path) -> None:
     operator = operator_in(tmp_path / "op")
     path = operator.directory / INVITATION
     path.write_text(path.read_text().replace("-----BEGIN", 'server = \\"\\"\\"\n-----BEGIN', 1))
@@ -73,13 +73,13 @@ def test_a_file_with_two_certificates_has_no_fingerprint(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("model", ["antigravity: x", "antigravity:", " antigravity : x", "a:b"])
-def test_whatever_would_be_imported_counts_as_code_of_ones_own(model: str) -> None:
+def test_every_name_that_would_be_imported_counts_as_custom_code(model: str) -> None:
     assert "names custom code" in (SitePolicy().objection(PLAN.model_copy(update={"model": model})) or "")
     method = Named(name="fedcap", detector=[{"name": model}])
     assert "names custom code" in (SitePolicy().objection(PLAN.model_copy(update={"method": method})) or "")
 
 
-def test_a_site_does_not_work_beyond_the_rounds_that_it_agreed_to(tmp_path: Path) -> None:
+def test_a_site_refuses_rounds_beyond_those_it_agreed_to(tmp_path: Path) -> None:
     site = make_site(tmp_path, "0", PLAN)
     order = Order("hello", PLAN.rounds, "n" * 32, PLAN.digest)
     assert site.answer(order).refused is None
@@ -88,7 +88,7 @@ def test_a_site_does_not_work_beyond_the_rounds_that_it_agreed_to(tmp_path: Path
         assert site.answer(late).refused == "round 4: the plan has 3"
 
 
-def test_who_calls_itself_by_anothers_fingerprint_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_site_named_like_the_fingerprint_of_another_is_not_found_in_its_place(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.json", Audit(tmp_path / "audit.jsonl"))
     ledger.ask("bern-aaaa", "honest", "key")
     ledger.ask("cccc-dddd", "bern-aaaa", "key")
@@ -98,7 +98,7 @@ def test_who_calls_itself_by_anothers_fingerprint_is_not_taken_for_it(tmp_path: 
         ledger.find("bern")
 
 
-def test_both_directories_are_for_their_owner_alone_and_check_tells_if_not(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_both_directories_and_check_reports_other_permissions(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         operator = operator_in(tmp_path / "op")
@@ -115,9 +115,7 @@ def test_both_directories_are_for_their_owner_alone_and_check_tells_if_not(tmp_p
 
 
 @pytest.mark.parametrize("planted", ["file", "link"])
-def test_a_secret_is_not_written_into_a_file_that_somebody_put_in_its_way(
-    tmp_path: Path, planted: str
-) -> None:
+def test_a_secret_is_not_written_into_a_planted_file(tmp_path: Path, planted: str) -> None:
     partial, theirs = tmp_path / f".key.{os.getpid()}.partial", tmp_path / "theirs"
     theirs.write_text("x" * 50)
     theirs.chmod(0o666)
@@ -131,7 +129,7 @@ def test_a_secret_is_not_written_into_a_file_that_somebody_put_in_its_way(
     assert theirs.read_text() == "x" * 50
 
 
-def test_a_site_that_lost_its_key_does_not_start_under_another(tmp_path: Path) -> None:
+def test_a_site_without_its_key_does_not_start_with_a_new_one(tmp_path: Path) -> None:
     site = site_of(operator_in(tmp_path / "op"), tmp_path / "oslo")
     site.agree(PLAN)
     (site.directory / "key").unlink()
@@ -140,7 +138,7 @@ def test_a_site_that_lost_its_key_does_not_start_under_another(tmp_path: Path) -
     assert not (site.directory / "key").exists()
 
 
-def test_an_older_copy_of_the_ledger_does_not_bring_the_removed_back(tmp_path: Path) -> None:
+def test_an_older_copy_of_the_ledger_does_not_readmit_removed_clients(tmp_path: Path) -> None:
     made = federation(tmp_path, {"name": "fedcap", "t_norm": 0.6}, rounds=4, assumed=0.2)
     made.transport.ipm = frozenset({"3"})
     copy = made.ledger.path.read_bytes()
@@ -162,7 +160,7 @@ def turned_round(order: Order, answer: Answer) -> Answer:
     return replace(answer, update=-20 * answer.update) if order.kind == "train" else answer  # type: ignore[operator]
 
 
-def test_a_readmission_holds_over_a_restart_and_so_does_a_removal_after_it(tmp_path: Path) -> None:
+def test_a_readmission_and_a_later_removal_survive_a_restart(tmp_path: Path) -> None:
     made = federation(tmp_path, {"name": "fedcap", "t_norm": 0.6}, rounds=4, assumed=0.2)
     made.transport.twists = {"3": turned_round}
     with made.conductor() as conductor:
@@ -175,7 +173,9 @@ def test_a_readmission_holds_over_a_restart_and_so_does_a_removal_after_it(tmp_p
         assert made.ledger.find("3").state == State.REMOVED
 
 
-def test_a_newcomer_that_wishes_and_then_is_silent_holds_nobody_up_for_long(tmp_path: Path) -> None:
+def test_a_newcomer_that_asks_for_a_model_and_never_answers_delays_others_three_times_at_most(
+    tmp_path: Path,
+) -> None:
     made = federation(tmp_path, clients=("0", "1", "2"), rounds=9)
     with made.conductor() as conductor:
         conductor.play()
@@ -189,7 +189,7 @@ def test_a_newcomer_that_wishes_and_then_is_silent_holds_nobody_up_for_long(tmp_
     assert made.ledger.find("3").customised == 0
 
 
-def test_why_the_client_app_fails_stays_with_the_site(
+def test_the_reason_of_a_failure_in_the_client_app_stays_at_the_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Any) -> Any:
@@ -200,7 +200,7 @@ def test_why_the_client_app_fails_stays_with_the_site(
     assert answer.refused == "something failed at this site: its log says what"
 
 
-def test_a_seal_with_a_certificate_that_has_ended_is_none(
+def test_a_seal_with_an_expired_certificate_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys.make_authority(tmp_path, "trial")
@@ -212,7 +212,7 @@ def test_a_seal_with_a_certificate_that_has_ended_is_none(
         check_seal(order, seal, "me", (tmp_path / "ca.crt").read_bytes())
 
 
-def test_a_host_with_a_port_is_told_and_an_address_of_ipv6_is_listened_on(tmp_path: Path) -> None:
+def test_a_host_with_a_port_is_refused_and_an_ipv6_address_is_accepted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="without the port"):
         Federation.of({"host": "fl.example.org:9443"})
     operator = operator_in(tmp_path / "op", "::1")
@@ -221,7 +221,7 @@ def test_a_host_with_a_port_is_told_and_an_address_of_ipv6_is_listened_on(tmp_pa
     assert keys.certificate_problems(operator.certificates, operator.federation.hosts) == []
 
 
-def test_an_audit_whose_last_line_is_no_json_goes_on_and_tells(tmp_path: Path) -> None:
+def test_an_audit_whose_last_line_is_not_json_continues_and_reports_it(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "audit.jsonl")
     audit.write("started", by="server")
     text = audit.path.read_text()
@@ -231,7 +231,7 @@ def test_an_audit_whose_last_line_is_no_json_goes_on_and_tells(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["evil\x9b31m", "safe\u202etxt", "a\u200bb"])
-def test_a_plan_cannot_draw_on_the_screen_of_who_reads_it(name: str) -> None:
+def test_a_plan_cannot_contain_control_characters(name: str) -> None:
     with pytest.raises(InputError, match="name"):
         Plan.of({**PLAN.model_dump(), "name": name})
     plan = PLAN.model_copy(update={"classes": (name, "b\x7f\n")})
@@ -240,7 +240,7 @@ def test_a_plan_cannot_draw_on_the_screen_of_who_reads_it(name: str) -> None:
     assert tuple(tomllib.loads(text)["classes"]) == plan.classes
 
 
-def test_an_older_copy_of_the_run_is_not_finished_though_the_audit_was(tmp_path: Path) -> None:
+def test_an_older_copy_of_a_run_is_not_finished_even_if_the_audit_says_so(tmp_path: Path) -> None:
     operator = operator_in(tmp_path / "op")
     operator.audit.write("finished", round=PLAN.rounds, by="server")
     assert not is_finished(operator)

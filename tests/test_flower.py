@@ -1,4 +1,4 @@
-"""What goes through Flower, and what keeps it in bounds: with Flower's own classes, and nothing running."""
+"""Messages, seals and the site's socket, with Flower's own classes and without its processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fedcap.federation.messages import Answer, Malformed, Order
 ORDER = Order("train", 7, "n" * 32, "p" * 64, np.arange(6, dtype=np.float32).reshape(2, 3))
 
 
-def test_a_message_comes_back_from_flowers_records_as_it_was() -> None:
+def test_flowers_records_preserve_a_message() -> None:
     blob, seal = from_records(to_records(ORDER.to_bytes(), {"signature": "ab"}))
     assert seal == {"signature": "ab"}
     back = Order.from_bytes(blob)
@@ -64,7 +64,7 @@ WHOLE = ORDER.to_bytes()
         pytest.param(b"", id="nothing"),
     ],
 )
-def test_bytes_that_are_no_message_are_malformed(content: bytes) -> None:
+def test_other_bytes_than_a_message_are_malformed(content: bytes) -> None:
     with pytest.raises(Malformed, match="cannot be read"):
         Order.from_bytes(content)
 
@@ -104,7 +104,7 @@ def test_a_sealed_order_is_accepted_by_the_client_that_it_is_for(authority: Path
 
 
 @pytest.mark.parametrize("change", ["order", "client", "signature", "certificate", "nothing"])
-def test_an_order_that_was_changed_or_is_for_another_bears_no_seal(authority: Path, change: str) -> None:
+def test_a_changed_order_or_one_for_another_site_has_no_valid_seal(authority: Path, change: str) -> None:
     blob, client = ORDER.to_bytes(), "me"
     seal: dict[str, Any] = seal_of(authority)(blob, client)
     if change == "order":
@@ -131,7 +131,7 @@ def echo(message: bytes) -> bytes:
     return message
 
 
-def test_messages_pass_the_socket_of_a_directory_with_a_long_name(tmp_path: Path) -> None:
+def test_the_socket_works_in_a_directory_with_a_long_name(tmp_path: Path) -> None:
     directory = tmp_path / ("d" * 120)
     directory.mkdir()
     with listening(directory, echo, 10_000_000):
@@ -169,7 +169,7 @@ def test_messages_are_answered_one_at_a_time(tmp_path: Path) -> None:
         assert set(pool.map(lambda _: ask(tmp_path, b"x", 5), range(8))) == {b"\x01"}
 
 
-def test_the_socket_answers_after_garbage_too_much_and_a_peer_that_stalls(tmp_path: Path) -> None:
+def test_the_socket_still_answers_after_garbage_large_messages_and_a_peer_that_stalls(tmp_path: Path) -> None:
     with listening(tmp_path, echo, 10_000), socket.socket(socket.AF_UNIX) as stalled:
         stalled.connect(str(tmp_path / SOCKET))
         stalled.sendall(b"\0\0")

@@ -162,13 +162,13 @@ def test_fetching_a_reply_ends_at_its_deadline() -> None:
         compat.BoundedClient(Objects(b""), 10, time.monotonic()).PullObject(None)
 
 
-def test_an_array_of_zeros_as_large_as_allowed_is_fetched_though_its_pieces_repeat() -> None:
+def test_an_array_of_the_largest_size_is_fetched_even_if_its_pieces_repeat() -> None:
     array = Array(np.zeros(3 * PIECE, np.uint8))
     assert len(array.children) == 3 < len(array.slice_array())
     compat.BoundedClient(Objects(array.deflate()), 3 * PIECE + 200, time.monotonic() + 60).PullObject(None)
 
 
-def test_a_small_reply_that_repeats_its_pieces_into_a_huge_one_is_not_put_together() -> None:
+def test_a_small_reply_that_repeats_a_piece_many_times_is_not_assembled() -> None:
     array = Array(np.zeros(PIECE - 128, np.uint8))
     assert compat.count_pieces(array.deflate()) == 1
     bomb = array.deflate().replace(b'"arraychunk_ids": [0]', b'"arraychunk_ids": [' + b"0," * 9999 + b"0]")
@@ -178,7 +178,7 @@ def test_a_small_reply_that_repeats_its_pieces_into_a_huge_one_is_not_put_togeth
         compat.BoundedClient(Objects(bomb), PIECE, time.monotonic() + 60).PullObject(None)
 
 
-def test_nginx_accepts_a_piece_of_flowers_and_all_calls_of_a_supernode_but_registering() -> None:
+def test_nginx_accepts_a_piece_of_an_array_and_all_calls_of_a_supernode_except_registering() -> None:
     from flwr.supernode.fleet_http_client import FleetHttpClient
 
     called = set(re.findall(r'"/v1/fleet/([a-z-]+)"', inspect.getsource(FleetHttpClient)))

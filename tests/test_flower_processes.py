@@ -37,7 +37,7 @@ def alive(process: int) -> bool:
         return False
 
 
-def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
+def test_the_children_of_a_program_end_with_it(tmp_path: Path) -> None:
     with Program(["sh", "-c", "sleep 60 & echo $!; wait"], os.environ, tmp_path / "log") as child:
         assert soon(lambda: child.output().endswith("\n"))
         inner = int(child.output())
@@ -46,14 +46,14 @@ def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
     assert soon(lambda: not alive(inner))
 
 
-def test_a_child_that_takes_no_notice_is_killed(tmp_path: Path) -> None:
+def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     child = Program(["sh", "-c", "trap '' TERM; echo here; sleep 60; sleep 60"], os.environ, tmp_path / "log")
     assert soon(lambda: "here" in child.output())
     child.stop(seconds=0.2)
     assert child.exit_code == -signal.SIGKILL
 
 
-def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_program_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "import os, sys, time; from pathlib import Path\n"
         "from fedcap.federation.flower.process import Program\n"
@@ -71,14 +71,14 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     assert soon(lambda: not alive(child))
 
 
-def test_what_was_said_before_a_child_started_is_not_its_word(tmp_path: Path) -> None:
+def test_the_output_of_a_program_begins_at_its_start(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("earlier\n")
     with Program(["echo", "now"], os.environ, tmp_path / "log") as child:
         assert soon(lambda: child.output() == "now\n")
     assert (tmp_path / "log").read_text() == "earlier\nnow\n"
 
 
-def test_a_log_is_told_line_by_whole_line(tmp_path: Path) -> None:
+def test_a_log_is_read_in_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "log"
     tail = Tail(path)
     assert tail.read() == []
@@ -90,9 +90,7 @@ def test_a_log_is_told_line_by_whole_line(tmp_path: Path) -> None:
     assert Tail(path).read() == []
 
 
-def test_flowers_own_settings_come_from_us_and_from_nowhere_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_of_flower_are_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLWR_HOME", "/elsewhere")
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
     monkeypatch.setenv("FLWR_SUPERGRID_ADDRESS", "elsewhere")
@@ -102,7 +100,7 @@ def test_flowers_own_settings_come_from_us_and_from_nowhere_else(
     assert "FLWR_SUPERGRID_ADDRESS" not in found
 
 
-def test_a_free_port_is_one_that_nobody_listens_on() -> None:
+def test_no_program_listens_on_a_free_port() -> None:
     assert not is_listening(free_port())
 
 
@@ -119,7 +117,7 @@ def holder(directory: Path, variable: str = "") -> subprocess.Popen[bytes]:
     return started
 
 
-def test_the_lock_is_seen_from_outside_and_its_holder_is_ended(tmp_path: Path) -> None:
+def test_the_lock_is_visible_to_other_processes_and_its_holder_is_ended(tmp_path: Path) -> None:
     assert not is_locked(tmp_path)
     process = holder(tmp_path)
     end_server_app(tmp_path)
@@ -153,7 +151,7 @@ def test_a_command_of_flower_that_hangs_is_given_up(tmp_path: Path, monkeypatch:
         server.flwr(Operator(tmp_path), "run")
 
 
-def test_looking_at_a_lock_does_not_keep_others_from_taking_it(tmp_path: Path) -> None:
+def test_checking_a_lock_does_not_prevent_others_from_taking_it(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     stop = threading.Event()
 
@@ -177,7 +175,7 @@ def test_looking_at_a_lock_does_not_keep_others_from_taking_it(tmp_path: Path) -
     assert not is_held(tmp_path)
 
 
-def test_a_program_that_has_ended_is_not_signalled_once_it_is_reaped(tmp_path: Path) -> None:
+def test_a_reaped_program_is_not_signalled(tmp_path: Path) -> None:
     program = Program(["true"], os.environ, tmp_path / "log")
     assert soon(lambda: not program.is_running)
     assert Path(f"/proc/{program.pid}/stat").exists()  # its number cannot be given to another process

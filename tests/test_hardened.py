@@ -41,7 +41,7 @@ def federation(seed: int, count: int = 9, width: int = 30) -> tuple[np.ndarray, 
 
 @pytest.mark.parametrize(("seed", "width", "error"), [(0, 30, 1e-6), (1, 30, 1e-6), (2, 40_000, 0.05)])
 def test_gains_are_cosines_between_the_own_update_and_the_way_to_a_model(seed, width, error):
-    received, updates, view = federation(seed, width=width)  # wide rows are folded
+    received, updates, view = federation(seed, width=width)  # wide rows are sketched
     expected = np.zeros((9, 9))
     for k in range(9):
         for i in range(9):
@@ -206,7 +206,7 @@ def test_the_reference_moves_by_a_median_length_at_most():
     samples, votes = torch.tensor([1.0, 1.0, 2.0, 4.0]).double(), torch.ones(4).double()
     moved = hardened.reference(models, samples, norms, votes, last) - last
     clipped = steps / norms[:, None] * norms.clamp_max(float(norms.median()))[:, None]
-    expected = clipped.mean(dim=0)  # nobody has more say than the median client, of one sample
+    expected = clipped.mean(dim=0)  # no client counts for more than the median client, of one sample
     np.testing.assert_allclose(moved.numpy(), expected.numpy(), atol=1e-1)
     assert float(moved.norm()) <= float(norms.median()) + 1e-1
 

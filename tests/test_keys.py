@@ -1,4 +1,4 @@
-"""Keys, requests and certificates, as OpenSSL's own library and a real TLS handshake see them."""
+"""Keys, requests and certificates, checked with OpenSSL and a real TLS handshake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedcap.errors import InputError
 from fedcap.federation import keys
 
 
-def test_a_key_is_made_once_for_its_owners_eyes_alone(tmp_path: Path) -> None:
+def test_a_key_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     first = keys.make_key(tmp_path)
     content = (tmp_path / "key").read_bytes()
     assert keys.make_key(tmp_path) == first
@@ -33,7 +33,7 @@ def test_a_key_is_made_once_for_its_owners_eyes_alone(tmp_path: Path) -> None:
     assert (tmp_path / "key.pub").read_text().strip() == keys.public_key(tmp_path)
 
 
-def test_a_fingerprint_is_the_first_100_bits_of_the_keys_sha256_in_letters_that_are_not_confused(
+def test_a_fingerprint_is_the_first_100_bits_of_the_keys_sha256(
     tmp_path: Path,
 ) -> None:
     found = keys.make_key(tmp_path)
@@ -50,7 +50,7 @@ def test_a_fingerprint_is_the_first_100_bits_of_the_keys_sha256_in_letters_that_
     assert found.replace("-", "") == letters
 
 
-def test_a_key_has_one_fingerprint_in_whatever_format_it_comes(tmp_path: Path) -> None:
+def test_a_key_has_the_same_fingerprint_in_every_format(tmp_path: Path) -> None:
     found = keys.make_key(tmp_path)
     line = (tmp_path / "key.pub").read_bytes()
     pem = form.load_ssh_public_key(line).public_bytes(
@@ -62,7 +62,7 @@ def test_a_key_has_one_fingerprint_in_whatever_format_it_comes(tmp_path: Path) -
             keys.fingerprint(nonsense)
 
 
-def test_a_request_reads_back_and_has_nothing_secret(tmp_path: Path) -> None:
+def test_a_request_can_be_read_and_has_no_secret(tmp_path: Path) -> None:
     found = keys.make_key(tmp_path)
     keys.JoinRequest("oslo", keys.public_key(tmp_path)).write(tmp_path / "oslo.toml")
     text = (tmp_path / "oslo.toml").read_text()
@@ -73,7 +73,7 @@ def test_a_request_reads_back_and_has_nothing_secret(tmp_path: Path) -> None:
     assert len(text) < 700
 
 
-def test_what_is_no_request_is_told_in_a_line(tmp_path: Path) -> None:
+def test_another_file_than_a_request_is_an_error_of_one_line(tmp_path: Path) -> None:
     keys.make_key(tmp_path)
     path = tmp_path / "oslo.toml"
     keys.JoinRequest("oslo", keys.public_key(tmp_path)).write(path)
@@ -144,7 +144,7 @@ def test_the_servers_certificate_is_refused_for_another_name_or_authority(
         shake_hands(authority, tmp_path / "ca.crt", "localhost")
 
 
-def test_private_keys_of_the_server_are_for_their_owner_alone(authority: Path) -> None:
+def test_only_the_owner_can_read_the_servers_private_keys(authority: Path) -> None:
     for name in ("ca.key", "server.key"):
         assert stat.S_IMODE((authority / name).stat().st_mode) == 0o600
 
@@ -161,7 +161,7 @@ def test_a_renewed_certificate_keeps_the_authority_and_its_fingerprint(tmp_path:
     shake_hands(tmp_path, tmp_path / "ca.crt", "new.example.org")
 
 
-def test_dates_and_another_authority_are_told(
+def test_expired_certificates_and_another_authority_are_reported(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("server.crt", "server.key"):
@@ -174,6 +174,6 @@ def test_dates_and_another_authority_are_told(
     assert re.search(r"server.crt ended on \d{4}-\d\d-\d\d: renew it", said)
 
 
-def test_a_host_that_is_no_name_is_told(authority: Path) -> None:
+def test_an_invalid_host_is_an_error(authority: Path) -> None:
     with pytest.raises(InputError, match="not a name or address"):
         keys.make_certificate(authority, ["bücher.example"])

@@ -1,4 +1,4 @@
-"""The ledger: who may take part, what became of each, and that no decision is lost or undone by chance."""
+"""The ledger: who may take part, the state of each, and that no decision is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def events(ledger: Ledger) -> list[str]:
     return [event.event for event in ledger.audit.events()]
 
 
-def test_a_client_that_asked_takes_part_only_once_it_is_approved(ledger: Ledger) -> None:
+def test_a_client_takes_part_only_after_its_approval(ledger: Ledger) -> None:
     assert not allowed(ledger, "cccc-3")
     ledger.ask("cccc-3", "site-c", "key")
     assert (ledger.find("site-c").state, allowed(ledger, "cccc-3")) == (State.ASKED, False)
@@ -66,15 +66,15 @@ def test_every_change_has_its_round_score_reason_and_author_in_the_ledger_and_th
         "server",
     )
     assert (changes[6].reason, changes[6].by) == ("sensor was mended", "operator")
-    told = ["active", "probation", "cleared", "removed", "readmitted"]
-    assert events(ledger)[-5:] == told
+    expected = ["active", "probation", "cleared", "removed", "readmitted"]
+    assert events(ledger)[-5:] == expected
     (line,) = [event for event in ledger.audit.events() if event.event == "removed"]
     assert (line.client, line.round, line.by, line.reason) == ("aaaa-1", 4, "server", "9.0 times as long")
     assert line.facts["score"] == 9.0
     assert verify(ledger.audit.path) == []
 
 
-def test_a_removed_client_stays_out_whatever_it_does(ledger: Ledger) -> None:
+def test_a_removed_client_stays_out(ledger: Ledger) -> None:
     ledger.remove("aaaa-1", "IPM", round=1, score=40.0)
     assert not allowed(ledger, "aaaa-1")
     assert ledger.ask("aaaa-1", "a-new-name", "key").state == State.REMOVED
@@ -100,7 +100,7 @@ def test_readmission_needs_a_removed_client_and_a_reason(ledger: Ledger) -> None
     assert allowed(ledger, "aaaa-1")
 
 
-def test_an_operators_change_is_seen_by_a_ledger_that_was_open_before(ledger: Ledger) -> None:
+def test_a_ledger_that_is_open_sees_the_operators_changes(ledger: Ledger) -> None:
     another = Ledger(ledger.path, ledger.audit)
     assert allowed(another, "bbbb-2")
     ledger.remove("bbbb-2", "left the consortium", by="operator")
@@ -109,7 +109,7 @@ def test_an_operators_change_is_seen_by_a_ledger_that_was_open_before(ledger: Le
     assert (ledger.find("site-a").state, ledger.find("site-b").state) == ("active", "removed")
 
 
-def test_two_processes_lose_none_of_each_others_changes(ledger: Ledger, tmp_path: Path) -> None:
+def test_two_processes_lose_no_change(ledger: Ledger, tmp_path: Path) -> None:
     code = """
 import sys
 from fedcap.federation.audit import Audit
@@ -147,10 +147,10 @@ def test_customised_models_are_counted_and_bounded(ledger: Ledger) -> None:
     assert (ledger.find("site-a").customised, events(ledger).count("customised")) == (2, 2)
     ledger.remove("bbbb-2", "IPM")
     assert not ledger.count_customised("bbbb-2", limit=2)
-    assert not ledger.count_customised("nobody", limit=2)
+    assert not ledger.count_customised("unknown", limit=2)
 
 
-def test_a_hostile_reason_is_bounded_and_the_file_stays_json(ledger: Ledger) -> None:
+def test_an_untrusted_reason_is_bounded_and_the_file_stays_json(ledger: Ledger) -> None:
     ledger.suspect("aaaa-1", 1, float("inf"), "x\n" * 5_000_000)
     ledger.remove("aaaa-1", "\ud800\x00", score=float("nan"))
     assert ledger.path.stat().st_size < 4_000
@@ -158,7 +158,7 @@ def test_a_hostile_reason_is_bounded_and_the_file_stays_json(ledger: Ledger) -> 
     assert ledger.find("site-a").changes[-1].score is None
 
 
-def test_a_damaged_ledger_is_told_and_never_taken_for_an_empty_one(ledger: Ledger) -> None:
+def test_a_damaged_ledger_is_reported_and_not_replaced(ledger: Ledger) -> None:
     whole = ledger.path.read_text()
     for damage in (
         "",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from grid_tools import FLAGS, TINY
 from helpers import call
 
@@ -33,6 +34,7 @@ SECTIONS: Mapping[str, str] = {
         run --method fedavg --rule gas --set method.rule.chunk=2
         run --method fedrod --set method.head=hat
         run --malicious -0.1
+        run --attack ipm --malicious 30
         run --attack ipm --malicious 0.5
         run --attack ipm --set attack.clients=[99]
         run --attack ipm --set attack.clients=[0,1,2,3,4,5,6,7,8,9]
@@ -41,7 +43,8 @@ SECTIONS: Mapping[str, str] = {
         run --rounds 0
         run --seed -1
         run --workers 0
-        run --device quantum
+        run --device gpu
+        run --set training.lr=1e99
         run --device cuda:99 --ray
         run --set nonsense
         run --set training.lr=-1
@@ -56,9 +59,16 @@ SECTIONS: Mapping[str, str] = {
         run --set dataset.partition=pathological --set dataset.partition.classes_per_client=11
         run missing.toml
         run broken.toml
+        run words.csv
+        run digits
+        run tiny
+        run --rule
+        --rule
+        data --set dataset.label=x
         run --dataset missing.csv
         run --dataset unlabelled.csv
         run --dataset words.csv --set dataset.label=label
+        run --dataset alone.csv --set dataset.label=label --set dataset.client=patient
         run --dataset words.csv --set dataset.label=lable
         run --dataset csv
         run --dataset table.npz --model cnn-emnist
@@ -78,6 +88,8 @@ SECTIONS: Mapping[str, str] = {
     "compare": """
         compare
         compare absent.toml
+        compare fedavg,fedcap
+        compare words.csv
         compare --method fedcapp
         compare --method fedavg --dataset emnist
         compare --seed 1-x
@@ -189,6 +201,8 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.toml").write_text("rounds = = 3")
     (folder / "failing.py").write_text("raise ZeroDivisionError('no luck')\n")
     (folder / "unlabelled.csv").write_text("a,b\n1,2\n3,4\n")
+    rows = "".join(f"{at},a,{at % 2}\n" for at in range(60))
+    (folder / "alone.csv").write_text(f"height,patient,label\n{rows}")
     (folder / "words.csv").write_text("height,colour,label\n1,red,x\n3,blue,y\n")
     np.savez(folder / "table.npz", x=np.zeros((60, 4), np.float32), y=np.arange(60) % 2)
     np.savez(folder / "uneven.npz", x=np.zeros((2, 1, 8, 8), np.float32), y=[1])
@@ -242,6 +256,8 @@ def test_a_mistake_is_one_line_that_was_reviewed(
     monkeypatch.setenv("FEDCAP_DATA", str(there / "data"))
     monkeypatch.setenv("FEDCAP_CACHE", str(there / "cache"))
     monkeypatch.setenv("FEDCAP_DEBUG", "")
+    for gpu in (torch.cuda, torch.backends.mps):
+        monkeypatch.setattr(gpu, "is_available", lambda: False)
     before = sorted(there.iterdir())
     found, wrong = [], []
     for command in filter(None, map(str.strip, SECTIONS[section].splitlines())):

@@ -139,8 +139,8 @@ def test_hostile_rows_do_not_stop_any_method(name: str, form: str):
         method={"name": name, **options}, attack=attack, **{**QUICK, "rounds": 3}
     ).run()
     assert not result.diverged
-    told = {"3": "not finite", "7": "not finite"} if form == "nan" else {}
-    assert all(record.refused == told for record in result.history)
+    expected = {"3": "not finite", "7": "not finite"} if form == "nan" else {}
+    assert all(record.refused == expected for record in result.history)
 
 
 # --- What they are for

@@ -94,15 +94,15 @@ def test_local_has_no_shared_measures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_clients_outside_the_last_round_count_too() -> None:
     result = fedcap.Experiment(method="fedavg", participation=0.3, **QUICK).run()
-    tallies = result.history[-1].tallies
-    assert tallies is not None
-    assert tallies.shared is not None
+    counts = result.history[-1].tallies
+    assert counts is not None
+    assert counts.shared is not None
     assert len(result.history[-1].participants) == 6
-    assert 100 * sum(tallies.shared.correct) / sum(tallies.shared.actual) == pytest.approx(result.tacc_shared)
-    assert 100 * sum(tallies.personal.correct) / sum(tallies.personal.actual) == pytest.approx(
+    assert 100 * sum(counts.shared.correct) / sum(counts.shared.actual) == pytest.approx(result.tacc_shared)
+    assert 100 * sum(counts.personal.correct) / sum(counts.personal.actual) == pytest.approx(
         result.tacc_personal
     )
-    assert tallies.shared.actual == tallies.personal.actual
+    assert counts.shared.actual == counts.personal.actual
 
 
 def test_answers_are_counted_in_the_last_round_only() -> None:
@@ -135,14 +135,14 @@ def test_measures_do_not_depend_on_the_workers_and_are_in_the_records(tmp_path: 
 
 
 def test_counts_by_hand() -> None:
-    """Six samples of four classes; nobody is of class 2, and class 3 is never named."""
-    tally = ClassCounts(actual=[3, 2, 0, 1], predicted=[2, 3, 1, 0], correct=[2, 1, 0, 0], loss=9.0)
+    """Six samples of four classes; no sample is of class 2, and class 3 is never predicted."""
+    counts = ClassCounts(actual=[3, 2, 0, 1], predicted=[2, 3, 1, 0], correct=[2, 1, 0, 0], loss=9.0)
     expected = Measures(
         1.5,
         100 * (4 / 5 + 2 / 5 + 0 + 0) / 4,
         {"cat": 200 / 3, "dog": 50.0, "owl": None, "yak": 0.0},
     )
-    found = metrics_of(ClassCountsRecord(["cat", "dog", "owl", "yak"], None, tally))
+    found = metrics_of(ClassCountsRecord(["cat", "dog", "owl", "yak"], None, counts))
     assert found.shared is None
     assert found.personal.macro_f1 == pytest.approx(expected.macro_f1)
     assert (found.personal.loss, found.personal.per_class) == (expected.loss, expected.per_class)

@@ -42,7 +42,7 @@ class Thing:
 
 
 def thing(text: str = BODY, **options: Any) -> Any:
-    """Return a `Thing` as a session of its own would define it."""
+    """Return a `Thing` as another session would define it."""
     space: dict[str, Any] = {"__name__": "__main__"}
     exec(text, space)
     return space["Thing"](**options)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import round_record
 from run_tools import SMALL
 
 from fedcap.errors import InputError
@@ -19,7 +20,6 @@ from fedcap.runs import (
     Outcome,
     RoundRecord,
     Run,
-    Seconds,
     percentile,
     read,
     settings_key,
@@ -37,22 +37,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def record(number: int, shared: float | None, personal: float, norms: dict[str, float | None]) -> RoundRecord:
     accuracy = Accuracy(shared, personal, {"a": ClientAccuracy(shared, personal)})
-    return RoundRecord(
-        number,
-        ["a"],
-        [],
-        accuracy,
-        {"norm": norms} if norms else {},
-        {},
-        None,
-        {},
-        {},
-        {},
-        None,
-        [],
-        0,
-        Seconds(),
-    )
+    scores = {"norm": norms} if norms else {}
+    return round_record(number, ["a"], accuracy=accuracy, scores=scores)
 
 
 def test_an_outcome_has_the_figures_of_the_result(run: Run) -> None:

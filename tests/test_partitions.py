@@ -29,7 +29,7 @@ def labels_of(classes: int, each: int) -> torch.Tensor:
 def deal(name: str, labels: torch.Tensor, clients: int, samples: int | None = None, seed: int = 0, **options):
     generator = torch.Generator().manual_seed(seed)
     owners = torch.arange(len(labels)) * 40 // len(labels)  # forty owners, a stretch of samples each
-    return partitions.make(name, **options).bind(owners)(labels, clients, samples, generator)
+    return list(partitions.make(name, **options).bind(owners)(labels, clients, samples, generator))
 
 
 def counts(labels: torch.Tensor, share: torch.Tensor) -> Counter[int]:

@@ -79,33 +79,17 @@ def test_a_directory_says_which_figures_it_has(
         assert [line.split()[0] for line in call(capsys, "plot", directory)[1].splitlines()] == names
 
 
-@pytest.mark.parametrize("ending", HEADS)
-def test_the_ending_of_the_file_says_how_it_is_drawn(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str
-) -> None:
-    path = tmp_path / f"figure{ending}"
-    code, out, _ = call(capsys, "plot", run, "accuracy", "-o", path)
-    assert (code, out) == (0, f"Saved: {path}\n")
-    first = path.read_bytes()
-    assert first.startswith(HEADS[ending])
-    call(capsys, "plot", run, "accuracy", "-o", path)
-    assert path.read_bytes() == first
-
-
-def test_without_an_ending_it_is_drawn_in_all_three_ways_and_without_a_name_it_gets_one(
+def test_a_figure_has_the_format_of_its_ending_or_all_three_and_a_name_by_default(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, _ = call(capsys, "plot", run, "attack", "-o", "three", "--json")
-    assert json.loads(out) == ["three.png", "three.pdf", "three.svg"]
-    code, out, _ = call(capsys, "plot", run, "attack")
-    assert (code, out) == (0, "Saved: run-attack.png\n")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "three.png",
-        "three.pdf",
-        "three.svg",
-        "run-attack.png",
-    }
+    assert call(capsys, "plot", run, "accuracy", "-o", "one.svg")[:2] == (0, "Saved: one.svg\n")
+    code, out, _ = call(capsys, "plot", run, "attack", "-o", "all", "--json")
+    assert (code, json.loads(out)) == (0, ["all.png", "all.pdf", "all.svg"])
+    assert call(capsys, "plot", run, "attack")[:2] == (0, "Saved: run-attack.png\n")
+    written = {"one.svg", "all.png", "all.pdf", "all.svg", "run-attack.png"}
+    assert {path.name for path in tmp_path.iterdir()} == written
+    assert all(Path(name).read_bytes().startswith(HEADS[Path(name).suffix]) for name in written)
 
 
 def test_accuracy_is_that_of_the_records(run: Path, drawn: Any) -> None:

@@ -41,8 +41,3 @@ def test_where_there_is_no_preset_nothing_is_suggested() -> None:
 def test_changing_what_was_returned_changes_no_preset() -> None:
     preset("digits", "fedcap")["alpha"] = 99
     assert preset("digits", "fedcap")["alpha"] == 5
-
-
-@pytest.mark.parametrize("name", data.names())
-def test_data_sets_know_nothing_of_methods(name: str) -> None:
-    assert "methods" not in data.registry.get(name).suggest({})  # type: ignore[attr-defined]

@@ -22,6 +22,7 @@ def test_each_named_thing_has_a_summary_that_fits_the_terminal(registry: Registr
 
 
 def test_each_public_name_can_be_imported() -> None:
+    assert dir(fedcap) == sorted(fedcap.__all__)
     for name in fedcap.__all__:
         assert getattr(fedcap, name) is not None
     assert "norm" in fedcap.detectors.names()

@@ -81,7 +81,7 @@ def test_an_object_has_its_own_options_and_a_class_those_that_suit_the_data() ->
     assert fedcap.Experiment(method=FedCAP).trainer.t_norm == 6.0
 
 
-def test_what_is_given_is_what_runs() -> None:
+def test_the_given_objects_are_the_ones_that_run() -> None:
     method = {"name": "fedavg", "rule": here(Plain)(), "detectors": (here(Longest)(limit=1e-6),)}
     lenient = fedcap.Experiment(method={**method, "policy": here(Lenient)()}, **QUICK).run()
     assert not lenient.removed
@@ -188,7 +188,7 @@ def test_an_object_that_does_not_fit_is_one_clear_line(settings: Any, said: str)
     assert "\n" not in str(error.value)
 
 
-# --- What `run` is given
+# --- The arguments of `run`
 
 
 @pytest.mark.parametrize(
@@ -206,17 +206,12 @@ def test_an_object_that_does_not_fit_is_one_clear_line(settings: Any, said: str)
         ({"pool": 3}, "pool should be made by fedcap.simulation.make_pool"),
     ],
 )
-def test_a_mistake_in_what_run_is_given_is_one_clear_line(given: Any, said: str) -> None:
+def test_a_wrong_argument_of_run_is_one_clear_line(given: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         fedcap.Experiment(**QUICK).run(**given)
 
 
-def test_the_package_lists_what_there_is() -> None:
-    assert {"Experiment", "attacks", "detectors", "calibrate"} <= set(dir(fedcap))
-    assert all(hasattr(fedcap, name) for name in dir(fedcap))
-
-
-def test_nothing_is_said_of_workers_about_what_they_can_import(caplog: pytest.LogCaptureFixture) -> None:
+def test_objects_that_workers_cannot_import_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     settings = QUICK | {"workers": 2, "rounds": 1}
     with caplog.at_level(logging.WARNING, "fedcap"):
         fedcap.Experiment(method=FedAvg(rule=Plain()), attack=here(Louder)(), **settings).run()

@@ -18,8 +18,8 @@ from fedcap.experiments.grid import Cell, Grid
 from fedcap.experiments.local import LocalEngine
 from fedcap.experiments.store import CellStore, GridStatus, prepare
 from fedcap.runs import Outcome, RoundRecord
-from fedcap.simulation import RayCluster
 from fedcap.training import make_pool
+from fedcap.training.workers.ray import RayCluster
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: make test-extras runs these tests")
 pytestmark = pytest.mark.slow

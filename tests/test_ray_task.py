@@ -18,7 +18,8 @@ from fedcap.experiments.ray import FILES, Board, task, write_run
 from fedcap.experiments.store import CellStore
 from fedcap.runs import CHECKPOINT, RunDirectory
 from fedcap.runs.outcome import OUTCOME, CellFailure
-from fedcap.simulation import carried, make_pool
+from fedcap.simulation import make_pool
+from fedcap.training.workers.base import carried
 
 
 class BesideMe:

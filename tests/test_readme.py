@@ -150,6 +150,13 @@ def test_a_shown_command_exists(command: str) -> None:
         succeed([*arguments, "--dry-run"])
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_links_to_files_are_not_broken(name: str) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)[^)]*\)", (ROOT / name).read_text())
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
 def test_the_readmes_table_of_results_is_computed() -> None:
     assert computed.headline_table() in README, "run: python -m docs.computed"
     assert f"worst of {len(computed.panel('headline').attacks)} attacks" in README

@@ -10,6 +10,7 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+from helpers import round_record
 
 from fedcap.runs import (
     Accuracy,
@@ -35,23 +36,8 @@ def over(value: float | None = 12.0, limit: float = 10.0) -> Reason:
 
 
 def record(number: int, **facts: Any) -> RoundRecord:
-    plain = RoundRecord(
-        round=number,
-        participants=list(CLIENTS),
-        asked=[],
-        accuracy=None,
-        scores={},
-        limits={},
-        weights_entropy=None,
-        refused={},
-        bounded={},
-        removed={},
-        attack=None,
-        diverged=[],
-        bytes=100 * number,
-        seconds=Seconds(server=0.25, total=float(number)),
-    )
-    return replace(plain, **facts)
+    costs = {"bytes": 100 * number, "seconds": Seconds(server=0.25, total=float(number))}
+    return round_record(number, list(CLIENTS), **costs | facts)
 
 
 def accuracy(shared: float | None, personal: float) -> Accuracy:

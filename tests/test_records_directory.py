@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import refused
+from helpers import refused, round_record
 
 from fedcap.errors import InputError
 from fedcap.report.tables import Table, summary_table
@@ -23,7 +23,6 @@ from fedcap.runs import (
     Reason,
     RoundRecord,
     RunDirectory,
-    Seconds,
     read,
     summarise,
 )
@@ -48,23 +47,12 @@ FACTS = Provenance({"python": "3.12"}, 1, 4, "0f", "da", "7a", 10, CLIENTS, MALI
 
 def record(number: int, **facts: Any) -> RoundRecord:
     benign = {"u1": ClientAccuracy(60.0 + number, 50.0), "u2": ClientAccuracy(80.0 + number, 70.0)}
-    plain = RoundRecord(
-        round=number,
-        participants=CLIENTS,
-        asked=[],
-        accuracy=Accuracy(70.0 + number, 60.0, benign),
-        scores={"norm": {"u1": 1.0, "u2": 2.0, "u3": None}},
-        limits={"norm": 10.0},
-        weights_entropy=None,
-        refused={},
-        bounded={},
-        removed={},
-        attack=None,
-        diverged=[],
-        bytes=0,
-        seconds=Seconds(),
-    )
-    return replace(plain, **facts)
+    measured = {
+        "accuracy": Accuracy(70.0 + number, 60.0, benign),
+        "scores": {"norm": {"u1": 1.0, "u2": 2.0, "u3": None}},
+        "limits": {"norm": 10.0},
+    }
+    return round_record(number, CLIENTS, **measured | facts)
 
 
 ROUNDS = [record(1), record(2, removed={"u3": Reason("norm", None, 10.0, "norm inf over 10")}), record(3)]
@@ -251,11 +239,11 @@ def test_a_table_is_text_for_people_and_values_for_programs() -> None:
         "| b | 1.0 | 3 |  |",
     ]
     assert table.dicts()[0] == {"run": "a", "accuracy": 55.55, "removed": None, "diverged": True}
-    told = replace(table, title="Two runs", notes=["First.", "Second."]).markdown().split("\n\n")
-    assert told == ["Two runs.", table.markdown(), "First.", "Second."]
+    noted = replace(table, title="Two runs", notes=["First.", "Second."]).markdown().split("\n\n")
+    assert noted == ["Two runs.", table.markdown(), "First.", "Second."]
 
 
-def test_runs_are_summed_up_a_line_each(path: Path) -> None:
+def test_the_summary_has_a_line_per_run(path: Path) -> None:
     unfinished = read(path)
     finish(path)
     lost = [*ROUNDS[:2], record(3, diverged=["u1"])]

@@ -1,4 +1,4 @@
-"""`fedcap federate rehearse`: a federation as a practitioner first meets it, real processes over TLS."""
+"""`fedcap federate rehearse`: a federation with real processes over TLS."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_majority_must_be_honest(capsys: pytest.CaptureFixture[str], tmp_path:
     assert err == "fedcap: 3 of 5 sites malicious: a majority must be honest\n"
 
 
-def test_a_folder_that_is_taken_is_not_written_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_folder_with_files_is_not_changed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("x")
     code, _, _ = call(capsys, "federate", "rehearse", "--out", tmp_path)
     assert (code, [path.name for path in tmp_path.iterdir()]) == (2, ["mine"])
@@ -58,7 +58,7 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
-def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) -> None:
+def assert_the_simulations_bits(folder: Path, names: list[str], malicious: str) -> None:
     """Play the same rounds in a simulation, and compare scores, the server's state and what sites keep."""
     operator = Operator(folder / "operator")
     plan, run = operator.plan, fedcap.read(operator.run)
@@ -66,17 +66,16 @@ def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) ->
     clients = tuple(operator.ledger.entries())
     first = sites[clients[0]].config
 
-    def dealt(experiment: fedcap.Experiment) -> FederatedData:
+    def partitioned(experiment: fedcap.Experiment) -> FederatedData:
         whole = data.federate_source(experiment.source, experiment.source.load(), first.seed)
         rows = [whole.names.index(str(sites[client].config.client)) for client in clients]
-        return replace(
-            whole, names=clients, train=[whole.train[k] for k in rows], test=[whole.test[k] for k in rows]
-        )
+        sizes = whole.sizes[0][rows], whole.sizes[1][rows]
+        return replace(whole, names=clients, clients=[whole.clients[k] for k in rows], sizes=sizes)
 
-    with pytest.MonkeyPatch.context() as patch, make_pool(1) as crew, single_thread():
-        patch.setattr(fedcap.Experiment, "load_data", dealt)
+    with pytest.MonkeyPatch.context() as patch, make_pool(1) as pool, single_thread():
+        patch.setattr(fedcap.Experiment, "load_data", partitioned)
         settings: dict[str, Any] = {"dataset": dict(first.dataset), "method": dict(plan.method)}
-        attack = {"name": "sign-flipping", "scale": float(TIMES), "clients": [hostile]}
+        attack = {"name": "sign-flipping", "scale": float(TIMES), "clients": [malicious]}
         experiment = fedcap.Experiment(
             **settings,
             attack=attack,
@@ -87,7 +86,7 @@ def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) ->
             assumed=plan.assumed,
             workers=1,
         )
-        simulation = Simulation(experiment, crew)
+        simulation = Simulation(experiment, pool)
         for record in run.rounds:
             assert not record.refused
             simulation.server.select = lambda *_, took_part=record.participants: took_part  # type: ignore[method-assign]
@@ -98,7 +97,7 @@ def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) ->
     _, saved = unpack(operator.run / CHECKPOINT)
     for name, tensor in simulation.server.state_dict().items():
         assert torch.equal(saved[f"server.{name}"], tensor), name
-    for client in set(clients) - {hostile}:
+    for client in set(clients) - {malicious}:
         state = StateFolder(sites[client].state, plan).last()
         assert state is not None
         for name, tensor in simulation.store.get(client).items():
@@ -106,7 +105,7 @@ def assert_the_simulations_bits(folder: Path, names: list[str], hostile: str) ->
 
 
 @pytest.mark.federation
-def test_a_rehearsal_finds_the_hostile_site_and_leaves_files_and_no_process(
+def test_a_rehearsal_removes_the_malicious_site_and_leaves_no_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "rehearsal"
@@ -117,9 +116,9 @@ def test_a_rehearsal_finds_the_hostile_site_and_leaves_files_and_no_process(
     found = json.loads(done.stdout)
     assert (found["ok"], found["finished"], found["malicious"]) == (True, True, ["site-4"])
     assert [row["state"] for row in found["clients"]] == ["active", "active", "active", "removed"]
-    hostile = found["clients"][-1]
-    assert (hostile["round"], hostile["score"] > 6) == (1, True)
-    assert "over 6" in hostile["reason"]
+    malicious = found["clients"][-1]
+    assert (malicious["round"], malicious["score"] > 6) == (1, True)
+    assert "over 6" in malicious["reason"]
     assert sum(row["weight"] for row in found["clients"][:3]) == pytest.approx(100, abs=0.1)
     assert all(row["accuracy"] > 30 for row in found["clients"][:3])
     assert ("through nginx" if find_nginx() else "nginx is not installed") in done.stderr
@@ -127,10 +126,12 @@ def test_a_rehearsal_finds_the_hostile_site_and_leaves_files_and_no_process(
     operator = Operator(folder / "operator")
     assert verify(operator.audit.path) == []
     run = fedcap.read(operator.run)
-    assert (len(run.rounds), list(run.removed)) == (3, [hostile["fingerprint"]])
+    assert (len(run.rounds), list(run.removed)) == (3, [malicious["fingerprint"]])
     for name in ("site-1", "site-4"):
         assert verify(folder / "sites" / name / "audit.jsonl") == []
-    assert_the_simulations_bits(folder, [f"site-{number}" for number in range(1, 5)], hostile["fingerprint"])
+    assert_the_simulations_bits(
+        folder, [f"site-{number}" for number in range(1, 5)], malicious["fingerprint"]
+    )
     np.savez(tmp_path / "new.npz", x=np.zeros((2, 1, 8, 8), np.float32))
     code, out, _ = call(capsys, "predict", folder / "sites" / "site-1", tmp_path / "new.npz", "--json")
     assert (code, len(json.loads(out)["answers"])) == (0, 2)

@@ -220,7 +220,7 @@ def test_the_worst_attack_is_over_the_variants_of_all_grids() -> None:
     variants = [
         *run("fedcap", "frame, drag", 93.0, "b"),  # another name of the same run
         *run("fedcap", "cuckoo, longest", 88.0, "e"),
-        *run("nobody removed", "cuckoo, longest", 50.0, "f"),
+        *run("no removal", "cuckoo, longest", 50.0, "f"),
     ]
     trained = run("hardened", "crowd", 92.0, "g")
     cases = worst_cases(matrix, [variants, trained])

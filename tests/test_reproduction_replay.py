@@ -15,6 +15,8 @@ from fedcap.runs import Evidence, Outcome
 from reproduction.__main__ import main
 from reproduction.replay import TOLERANCE, Replayed, choose, replay
 
+REPOSITORY = Path(__file__).parents[1]
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -58,10 +60,22 @@ def test_other_weights_or_another_accuracy_are_found(results: Path) -> None:
     assert not verdict(replace(recorded, evidence=other))
     elsewhere = replace(recorded, evidence=Evidence("another processor", 1, "2026-01-01", "0" * 64))
     assert verdict(elsewhere)
+    assert verdict(replace(recorded, evidence=other, provenance={**recorded.provenance, "products": "other"}))
     assert verdict(replace(recorded, evidence=None, tacc=recorded.tacc + TOLERANCE))
     assert not verdict(replace(recorded, evidence=None, tacc=recorded.tacc + TOLERANCE + 0.1))
     assert not verdict(replace(elsewhere, diverged=not recorded.diverged))
     assert not Replayed(cell, recorded, None, "no luck").agrees
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("data_folder")  # without files: only runs on digits can be played
+def test_ten_published_runs_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FEDCAP_PRODUCTS", "mkl")  # as the published runs
+    asked = ["replay", "--results", str(REPOSITORY / "results"), "--sample", "10", "--out", str(tmp_path)]
+    assert main(asked) == 0
+    assert "10 of 10 runs agree" in capsys.readouterr().out
 
 
 def test_runs_of_other_code_or_data_are_left_out(results: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from run_tools import SMALL, assert_same, copy, killed, left_behind
 import fedcap
 from fedcap import runs as records
 from fedcap.runs import checkpoint as snapshot
+from fedcap.runs.provenance import Shorter
 from fedcap.simulation import load_experiment
 from fedcap.simulation import settings as setup
 
@@ -65,7 +66,7 @@ def test_an_extended_run_has_the_bits_of_a_long_one(
     found, expected = records.read(run).provenance, records.read(long).provenance
     assert replace(found, extended=[]) == expected
     before = records.read(short).provenance
-    assert found.extended == [records.Shorter(3, before.digest, before.settings_digest)]
+    assert found.extended == [Shorter(3, before.digest, before.settings_digest)]
     assert call(capsys, "run", "--resume", run)[0] == 0  # finished: its result is printed again
     assert_same(run, long, measured=[3])
 
@@ -181,7 +182,7 @@ def test_a_run_goes_on_after_its_data_moved(
     assert_same(own, own.parent / "whole")
     config = tomllib.loads((own / "config.toml").read_text())
     assert config["dataset"]["path"] == str(own.parent / "new" / "yours.npz")
-    assert load_experiment(own).run(out=own).tacc == whole.tacc  # from now on without the path
+    assert load_experiment(own).run(out=own).tacc == whole.tacc  # the directory has the new place
 
 
 def test_a_finished_run_takes_the_new_place_of_its_data(

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from helpers import call
 
-QUICK = ["--rounds", "2", "--workers", "1", "--set", "training.epochs=1"]
+from fedcap.errors import warn_once
+
+QUICK = ["--quiet", "--rounds", "2", "--workers", "1", "--set", "training.epochs=1"]
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +89,27 @@ def test_resume_continues_a_run_and_takes_no_other_settings(capsys: pytest.Captu
     code, _, err = call(capsys, "run", "--resume", "run", "--seed", "5")
     assert code == 2
     assert err.startswith("fedcap: --resume continues a run with its settings")
+
+
+def test_a_run_that_has_finished_is_not_run_again_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    code, first, err = call(capsys, "run", "--out", "x", *QUICK)
+    assert (code, err) == (0, "")
+    for again in (["--out", "x", *QUICK], ["--resume", "x"]):
+        code, out, err = call(capsys, "run", *again)
+        assert (code, out) == (0, first)
+        assert err.startswith("fedcap: x has finished before, and nothing was run")
+
+
+def test_a_share_of_participants_below_one_client_is_reported(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_once.cache_clear()
+    for share, warnings in (("0.05", 0), ("0.01", 1)):
+        call(capsys, "run", *QUICK, "--set", f"participation={share}", "--out", share)
+        found = [
+            line for line in caplog.messages if line.startswith("participation = 0.01 is less than one of")
+        ]
+        assert len(found) == warnings
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_leaves_no_process(tmp_path: Path) -> None:

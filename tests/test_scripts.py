@@ -113,7 +113,7 @@ def test_a_script_and_a_prompt_give_what_a_module_gives(by_import: dict[str, Any
         assert len(warned[name]) == 1
         assert FALLBACK in warned[name][0]
         assert f"{what} is defined in __main__, where worker processes cannot find it" in warned[name][0]
-    # Attacks are not carried to workers, so there is nothing to tell of them: look at the others.
+    # Attacks are not sent to workers, so only the other parts are compared.
     prompt = ["-", str(tmp_path / "prompt"), "rule", "method"]
     expected = {name: by_import[name] for name in ("rule", "method")}
     found, warned = run(prompt, SCRIPT)

@@ -14,8 +14,8 @@ from torch import nn
 from fedcap import methods
 from fedcap.errors import InputError
 from fedcap.methods.base import Sent
-from fedcap.names import NumberedNames
-from fedcap.server.index import LONGEST_LIST, ClientIndex
+from fedcap.names import LONGEST_LIST, NumberedNames
+from fedcap.server.index import ClientIndex
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.state import names_to_tensor, owned, tensor_to_names, under
@@ -74,8 +74,8 @@ def test_clients_keep_their_rows_for_good():
     again = ClientIndex()
     again.load_state_dict(index.state_dict())
     assert list(again) == [*SITES, "late"]
-    with pytest.raises(InputError, match="'nobody' is not in the client index"):
-        index.row("nobody")
+    with pytest.raises(InputError, match="'mallory' is not in the client index"):
+        index.row("mallory")
 
 
 @pytest.mark.parametrize("count", [5, LONGEST_LIST + 1])

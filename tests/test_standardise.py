@@ -117,7 +117,7 @@ def test_windows_of_sensors_are_standardised_to_the_bit_as_before() -> None:
     train, test = (9 * torch.randn(n, 3, 1, 50, generator=generator) + 4 for n in (12, 5))
     deviation, mean = torch.std_mean(train, dim=(0, 2, 3), keepdim=True, correction=0)
     y = torch.zeros(12, dtype=torch.long)
-    federated = FederatedData(("a",), [Samples(train, y)], [Samples(test, y[:5])], 1, "", "").standardised()
+    federated = FederatedData(("a",), [(Samples(train, y), Samples(test, y[:5]))], 1, "", "").standardised()
     assert torch.equal(federated.train[0].x, (train - mean) / deviation.clamp_min(1e-6))
     assert torch.equal(federated.test[0].x, (test - mean) / deviation.clamp_min(1e-6))
 

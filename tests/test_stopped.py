@@ -22,7 +22,7 @@ UNSCALED: dict[str, Any] = {"dataset": (DATA.data, DATA.target), "rounds": 6, "w
 FEW: dict[str, Any] = {"rounds": 3, "training": {"epochs": 1}, "workers": 1}
 
 
-def told(result: Any) -> list[float]:
+def numbers_in(result: Any) -> list[float]:
     """Return the smallest, the median and the largest norm of the first round."""
     norms = [norm for norm in result.history[0].norms.values() if norm is not None]
     return [min(norms), statistics.median(norms), max(norms)]
@@ -33,7 +33,7 @@ def test_a_run_without_remaining_clients_stops_with_a_reason(caplog: pytest.LogC
         result = fedcap.Experiment(**UNSCALED).run()
     assert result.rounds == len(result.history) == 1
     assert len(result.removed) == 20
-    smallest, middle, largest = told(result)
+    smallest, middle, largest = numbers_in(result)
     assert result.stopped is not None
     for part in (
         "all 20 clients were removed in round 1",

@@ -31,22 +31,22 @@ def timeless(found: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 @dataclass
-class Told(Tracker):
-    """Writes down what it is told; fails in one round, if it is to."""
+class Recording(Tracker):
+    """Records the calls; fails in one round, if asked to."""
 
     fails: int = 0
-    said: list[object] = field(default_factory=list)
+    calls: list[object] = field(default_factory=list)
 
     def start(self, run: Tracked) -> None:
-        self.said.append([run.name, [record.round for record in run.history]])
+        self.calls.append([run.name, [record.round for record in run.history]])
 
     def log(self, record: RoundRecord) -> None:
         if record.round == self.fails:
             raise OSError(28, "No space left on device")
-        self.said.append(record.round)
+        self.calls.append(record.round)
 
     def end(self, result: Result | None) -> None:
-        self.said.append(None if result is None else result.rounds)
+        self.calls.append(None if result is None else result.rounds)
 
 
 def test_a_csv_has_a_line_per_round_with_what_the_records_say(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_column_that_comes_late_is_filled_in_above(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_without_doubled_lines_and_without_gaps(tmp_path: Path) -> None:
     settings = SMALL | {"rounds": 5, "checkpoint_every": 2, "track": ["csv"]}
     fedcap.Experiment(**settings).run(out=tmp_path / "whole")
-    with pytest.raises(Killed):  # in round 4, before the tracker is told of it; the checkpoint has it
+    with pytest.raises(Killed):  # in round 4, before the tracker gets it; the checkpoint has it
         fedcap.Experiment(**settings).run(out=tmp_path / "half", observers=[Killer(4)])
     assert len(rows(tmp_path / "half")) == 3
     fedcap.Experiment(**settings).run(out=tmp_path / "half")
@@ -111,23 +111,25 @@ def test_no_result_depends_on_a_tracker(tmp_path: Path) -> None:
 def test_a_failing_tracker_is_reported_in_one_line_and_the_run_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failing, well = Told(fails=2), Told()
+    failing, well = Recording(fails=2), Recording()
     result = fedcap.Experiment(**SMALL).run(out=tmp_path / "run", observers=[failing, well])
     assert result.rounds == 3
-    assert failing.said == [["run", []], 1]
-    assert well.said == [["run", []], 1, 2, 3, 3]
-    said = "tracker Told failed, the run continues without it: OSError: [Errno 28] No space left on device"
-    assert [record.getMessage() for record in caplog.records] == [said]
+    assert failing.calls == [["run", []], 1]
+    assert well.calls == [["run", []], 1, 2, 3, 3]
+    message = (
+        "tracker Recording failed, the run continues without it: OSError: [Errno 28] No space left on device"
+    )
+    assert [record.getMessage() for record in caplog.records] == [message]
 
 
-def test_a_tracker_is_told_that_a_run_was_interrupted(tmp_path: Path) -> None:
-    told = Told()
+def test_a_tracker_is_ended_when_a_run_is_interrupted(tmp_path: Path) -> None:
+    tracker = Recording()
     with pytest.raises(Killed):
-        fedcap.Experiment(**SMALL).run(out=tmp_path / "run", observers=[Killer(2), told])
-    assert told.said == [["run", []], 1, None]
-    again = Told()
+        fedcap.Experiment(**SMALL).run(out=tmp_path / "run", observers=[Killer(2), tracker])
+    assert tracker.calls == [["run", []], 1, None]
+    again = Recording()
     fedcap.Experiment(**SMALL).run(out=tmp_path / "run", observers=[again])
-    assert again.said == [["run", [1, 2]], 3, 3]
+    assert again.calls == [["run", [1, 2]], 3, 3]
 
 
 def test_a_disk_that_takes_no_csv_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,10 +160,10 @@ def test_a_mistaken_tracker_is_refused_before_anything_starts(track: object, mes
 
 
 def test_a_csv_tracker_without_a_directory_is_refused_before_any_observer_starts() -> None:
-    told = Told()
+    tracker = Recording()
     with pytest.raises(fedcap.InputError, match="tracker csv writes into the run's directory"):
-        fedcap.Experiment(**SMALL, track="csv").run(observers=[told])
-    assert told.said == []
+        fedcap.Experiment(**SMALL, track="csv").run(observers=[tracker])
+    assert tracker.calls == []
 
 
 @pytest.mark.parametrize(("name", "library"), [("tensorboard", "tensorboard"), ("mlflow", "mlflow")])
@@ -208,7 +210,7 @@ def test_the_example_of_a_tracker_of_ones_own_runs(
 def test_a_federation_is_tracked_and_goes_on_where_it_stood(tmp_path: Path) -> None:
     held = federation(tmp_path)
     with held.conductor() as conductor:
-        conductor.play()  # a round that no tracker is told of
+        conductor.play()  # a round that no tracker gets
     with (
         held.conductor() as conductor,
         tracked(held.plan, held.run, conductor.history, [Csv()]) as report,

@@ -1,4 +1,4 @@
-"""Models taken from a run: its weights in plain modules, and an error in one line if there are none."""
+"""Models of a run: its weights in plain modules, and an error in one line if there are none."""
 
 from __future__ import annotations
 
@@ -163,18 +163,6 @@ def test_the_data_and_the_device_of_the_run_are_not_needed(tmp_path: Path) -> No
     assert run.model("cleo")(torch.zeros(2, 6)).shape == (2, 2)
 
 
-def test_the_checkpoint_of_another_run_gives_no_model(tmp_path: Path) -> None:
-    play(tmp_path / "one")
-    play(tmp_path / "other", seed=1)
-    checkpoint = (tmp_path / "other" / "checkpoint.safetensors").read_bytes()
-    (tmp_path / "one" / "checkpoint.safetensors").write_bytes(checkpoint)
-    with pytest.raises(fedcap.InputError, match=r"checkpoint.safetensors is of another run; repeat the run"):
-        fedcap.read(tmp_path / "one").model("3")
-    (tmp_path / "one" / "checkpoint.safetensors").unlink()
-    with pytest.raises(fedcap.InputError, match=r"is missing, and the models with it; repeat the run"):
-        fedcap.read(tmp_path / "one").model("3")
-
-
 def test_an_unfinished_run_has_the_models_of_its_checkpoint(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(Killed):
@@ -186,7 +174,7 @@ def test_an_unfinished_run_has_the_models_of_its_checkpoint(tmp_path: Path) -> N
     assert torch.equal(vector_of(run.model("3", "shared")), vector_of(whole.model("3", "shared")))
 
 
-def test_a_model_of_ones_own_is_found_again(tmp_path: Path) -> None:
+def test_a_users_model_is_found_again(tmp_path: Path) -> None:
     (tmp_path / "my_net.py").write_text(
         "from torch import nn\n\n\nclass Net(nn.Module):\n"
         "    def __init__(self):\n        super().__init__()\n"
@@ -250,7 +238,7 @@ def test_a_removed_client_is_sent_nothing_but_may_have_its_own(tmp_path: Path) -
     assert run.model("1").training is False
 
 
-def test_methods_say_which_models_they_have(tmp_path: Path) -> None:
+def test_the_error_names_the_models_that_a_method_has(tmp_path: Path) -> None:
     play(tmp_path / "local", method="local")
     play(tmp_path / "fedfomo", method="fedfomo")
     local, fedfomo = fedcap.read(tmp_path / "local"), fedcap.read(tmp_path / "fedfomo")
@@ -275,7 +263,7 @@ def test_with_many_clients_not_all_are_listed(tmp_path: Path) -> None:
     result, _ = play(None, dataset=data, method="fedavg", rounds=1)
     with pytest.raises(fedcap.InputError) as error:
         result.model("u7")
-    assert "did you mean 'u07" in str(error.value) or "did you mean 'u" in str(error.value)
+    assert "did you mean 'u" in str(error.value)
     assert str(error.value).endswith("there are 60, from 'u000' to 'u059'")
 
 
@@ -301,13 +289,14 @@ def test_a_checkpoint_that_is_missing_broken_or_of_another_network_is_one_line(t
     file.write_bytes(file.read_bytes()[:100])
     assert "checkpoint.safetensors is not a checkpoint" in lacking(fedcap.read(run.path), "3", "personal")
     file.unlink()
-    assert "is missing, and the models with it" in lacking(fedcap.read(run.path), "3", "global")
+    said = lacking(fedcap.read(run.path), "3", "global")
+    assert "is missing, and the models with it; repeat the run" in said
 
 
 def test_models_of_a_resumed_run_are_those_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         fedcap.Experiment(**QUICK).run(out=tmp_path / "run", observers=[Killer(1)])
-    with make_pool(1) as crew:
-        resumed = load_experiment(tmp_path / "run").run(out=tmp_path / "run", pool=crew)
+    with make_pool(1) as pool:
+        resumed = load_experiment(tmp_path / "run").run(out=tmp_path / "run", pool=pool)
     whole, _ = play(None)
     assert torch.equal(vector_of(resumed.model("8")), vector_of(whole.model("8")))

@@ -27,7 +27,7 @@ ROWS = {f"c{k}": k for k in range(100)}
 
 
 def checked(received: Sequence[object], rows: Mapping[str, int] = ROWS, feedback: int = 0) -> Validated:
-    """Validate what came in round 4."""
+    """Validate uploads of round 4."""
     return validate(received, 4, rows, SIZE, feedback)
 
 
@@ -127,7 +127,9 @@ def test_a_row_that_requires_a_gradient_is_accepted_without_it():
 # --- Sample counts
 
 
-@pytest.mark.parametrize("samples", [0, 0.0, -1, -0.5, math.nan, math.inf])
+@pytest.mark.parametrize(
+    "samples", [0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf, -(10**5000)], ids=lambda _: ""
+)
 def test_a_claim_that_is_not_positive_and_finite_is_rejected(samples: float):
     assert_rejected(with_one(samples=samples), "not positive and finite")
 
@@ -135,11 +137,6 @@ def test_a_claim_that_is_not_positive_and_finite_is_rejected(samples: float):
 @pytest.mark.parametrize("samples", [True, "100", None, [10], 1 + 2j])
 def test_a_claim_that_is_not_a_number_is_rejected(samples: object):
     assert_rejected(with_one(samples=samples), f"{type(samples).__name__}, not a number")
-
-
-@pytest.mark.parametrize("samples", [-math.inf, -(10**5000)], ids=["-inf", "-10**5000"])
-def test_an_absurdly_negative_claim_is_rejected(samples: float):
-    assert_rejected(with_one(samples=samples), "not positive and finite")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +243,7 @@ def test_a_late_answer_does_not_use_up_the_right_one() -> None:
 
 
 class Raises(torch.Tensor):
-    """A tensor of one's own making, which raises when it is touched."""
+    """A tensor that raises when it is read."""
 
     @classmethod
     def __torch_function__(cls, *_: object, **__: object) -> object:

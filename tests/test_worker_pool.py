@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ from training_tools import (
 )
 
 from fedcap.errors import InputError
-from fedcap.state import Tensors
+from fedcap.state import Tensors, map_array, mapped_file
 from fedcap.training import (
     LocalData,
     Task,
@@ -44,7 +45,7 @@ from fedcap.training import (
     single_thread,
 )
 from fedcap.training.workers import InProcessPool, ProcessPool
-from fedcap.training.workers.shared_memory import MappedData, Memory, SharedData
+from fedcap.training.workers.shared_memory import Memory, Packed
 
 
 @pytest.fixture(scope="module")
@@ -276,17 +277,59 @@ def test_a_pool_has_processes_for_more_than_one_worker_on_the_processor():
 @pytest.mark.parametrize("data", [data_of(), tiny_data()], ids=["images", "vectors"])
 def test_a_worker_sees_the_samples_of_each_client(data: list[LocalData]):
     with Memory() as memory:
-        mapped = MappedData(SharedData.copy(data, memory))
-        for client, local in enumerate(data):
-            for found, expected in ((mapped[client].train, local.train), (mapped[client].test, local.test)):
-                assert torch.equal(found.x, expected.x)
-                assert torch.equal(found.y, expected.y)
-                layout = torch.channels_last if expected.x.ndim == 4 else torch.contiguous_format
-                assert found.x.is_contiguous(memory_format=layout)
-        with pytest.raises(IndexError):
-            mapped[len(data)]
+        opened = Packed.of(data, memory).open()
+        assert len(opened) == len(data)
+        for found, expected in zip(opened, data, strict=True):
+            for mine, true in ((found.train, expected.train), (found.test, expected.test)):
+                assert torch.equal(mine.x, true.x)
+                assert torch.equal(mine.y, true.y)
+                assert mine.x.stride() == true.x.stride()
 
 
-def test_samples_that_are_not_alike_are_refused():
-    with Memory() as memory, pytest.raises(ValueError, match="should be alike"):
-        SharedData.copy([data_of()[0], tiny_data()[0]], memory)
+def test_images_with_channels_last_stay_so():
+    image = torch.rand(4, 3, 5, 6).to(memory_format=torch.channels_last)
+    with Memory() as memory:
+        found = Packed.of([image, image[:0]], memory).open()
+    assert torch.equal(found[0], image)
+    assert found[0].stride() == image.stride()
+    assert found[1].shape == (0, 3, 5, 6)
+
+
+def test_a_tensor_is_copied_once_and_a_mapped_one_not_at_all(tmp_path: Path):
+    np.save(tmp_path / "x.npy", np.arange(100_000))
+    mapped, plain = map_array(tmp_path / "x.npy"), torch.arange(1000)
+    with Memory() as memory:
+        packed = Packed.of({"a": mapped, "b": plain, "c": plain, "d": mapped[:10]}, memory)
+        found = packed.open()
+        assert packed.tensors.shape[0] < 8 * 1000 + 8 * 10 + 3 * 64
+    assert torch.equal(found["a"], mapped)
+    assert torch.equal(found["b"], plain)
+    assert torch.equal(found["d"], torch.arange(10))
+    assert mapped_file(found["a"]) == tmp_path / "x.npy"
+
+
+class Local:
+    """Samples that no worker can make: its class is unknown to pickle."""
+
+    def __init__(self) -> None:
+        self.make = lambda client: tiny_data()[client]
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, client: int) -> LocalData:
+        return self.make(client)
+
+    def __iter__(self) -> Iterator[LocalData]:
+        return map(self.make, range(3))
+
+
+def test_samples_that_workers_cannot_make_are_made_here(workers: ProcessPool):
+    runner = tiny_runner(Pair())
+    found = []
+    for data in (tiny_data(), Local()):
+        workers.open(runner, data)
+        found.append(
+            run(workers, tiny_tasks(), models_of(runner), states_of(runner, tiny_tasks()))[0].updates.clone()
+        )
+    assert torch.equal(*found)

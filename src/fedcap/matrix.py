@@ -31,6 +31,8 @@ NARROW = 1 << 11
 """The number of columns in a block where models are mixed or rows are measured."""
 STRIPE = 256
 """The number of rows in a stripe of `cosines`. Each stripe is multiplied by itself and the rows after it."""
+SHORTEST = 1e-12
+"""Shorter rows count as this long where lengths are divided by, or their logarithm is taken."""
 FEW_ROWS = 32
 """The number of rows that are sketched, or compared with one other row each, at a time."""
 

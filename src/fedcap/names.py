@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import overload
 
+LONGEST_LIST = 20_000
+"""Above this number of clients, files have the number of numbered clients and not their names."""
+
 
 class NumberedNames(Sequence[str]):
     """The names of `count` clients that have no other names: their numbers from 0."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,6 +39,23 @@ def names_to_tensor(names: Sequence[str]) -> Tensor:
 def tensor_to_names(tensor: Tensor) -> list[str]:
     """Return the list of strings of a tensor: the inverse of `names_to_tensor`."""
     return list(json.loads(bytes(tensor.tolist())))
+
+
+_FILE = "fedcap_file"
+"""The attribute of a mapped tensor that has the path of its file; tensors made from it do not have it."""
+
+
+def map_array(path: Path) -> Tensor:
+    """Return the array of an .npy file, mapped into memory; writing to it does not change the file."""
+    tensor = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+    setattr(tensor, _FILE, path)
+    return tensor
+
+
+def mapped_file(tensor: Tensor) -> Path | None:
+    """Return the file that `map_array` has mapped to this tensor; None for other tensors."""
+    path: Path | None = getattr(tensor, _FILE, None)
+    return path
 
 
 @dataclass(frozen=True)

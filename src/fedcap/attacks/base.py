@@ -105,6 +105,8 @@ class Attack(ABC):
 
     uses_honest_updates: ClassVar[bool] = True
     """Whether the attack needs its own clients' honest updates; if not, they need not train."""
+    attacks_requests: ClassVar[bool] = True
+    """Whether newcomers attack their requests too; if not, they send honest ones."""
 
     claim: Annotated[int, Field(gt=0)] | None = field(default=None, kw_only=True)
     """The number of samples malicious clients claim to have, if not the true one."""
@@ -128,11 +130,16 @@ class Attack(ABC):
         """Return what a malicious client transmits for its row: the row, unless an attack overrides this."""
         return row
 
+    def rows(self, view: View) -> Tensor:
+        """Return the malicious rows, M×D or one D-vector; honest ones in requests that it does not attack."""
+        if view.request and not self.attacks_requests:
+            return view.updates[view.malicious]
+        return self.craft(view).to(view.updates)
+
     def apply(self, view: View) -> None:
         """Replace the malicious rows of the view's updates."""
         if view.malicious.any():
-            rows = self.craft(view).to(view.updates)
-            view.updates[view.malicious] = rows.clone()  # it may be a view of the updates
+            view.updates[view.malicious] = self.rows(view).clone()  # it may be a view of the updates
 
     def __call__(
         self, updates: Values, malicious: Values, generator: torch.Generator | None = None
@@ -277,8 +284,12 @@ def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Products:
     products = updates.new_zeros((rows, rows), dtype=torch.float64)
     along = updates.new_zeros(rows, dtype=torch.float64)
     length = updates.new_zeros((), dtype=torch.float64)
+    buffer = updates.new_empty(rows * min(BLOCK, columns), dtype=torch.float64)
     for block in column_blocks(columns, BLOCK):
-        centred = mean[block].double() - updates[:, block].double()
+        width = block.stop - block.start
+        centred = buffer[: rows * width].view(rows, width)  # one buffer: a block may have 0.5 GB
+        centred.copy_(updates[:, block])
+        torch.sub(mean[block].double(), centred, out=centred)
         direction = perturbation[block].double()
         products += centred @ centred.T
         along += centred @ direction
@@ -374,6 +385,6 @@ def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
 def inner_rows(attack: Attack, view: View, name: str = "inner") -> Tensor:
     """Return the rows of an inner attack, M×D; what it remembers is stored under its own name."""
     inner = replace(view, memory=owned(name, view.memory))
-    rows = attack.craft(inner).to(view.updates)
+    rows = attack.rows(inner)
     view.memory.update(under(name, inner.memory))
     return rows.expand(int(view.malicious.sum()), -1)

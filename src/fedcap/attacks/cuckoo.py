@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -29,6 +29,8 @@ from fedcap.errors import InputError
 @dataclass(frozen=True)
 class Cuckoo(Attack):
     """Send a row similar to one victim's, with the rest of it against the direction of all victims."""
+
+    attacks_requests: ClassVar[bool] = False
 
     length: Literal["victim", "longest"] = "victim"
     """The norm of the row: the victim's, or the largest at which no attacker is accused."""
@@ -48,9 +50,7 @@ class Cuckoo(Attack):
             raise InputError("a blind cuckoo cannot try lengths on the server: leave length or blind out")
 
     def craft(self, view: View) -> Tensor:
-        """Return each attacker's row; in a request, the honest one."""
-        if view.request:
-            return view.updates[view.malicious]
+        """Return each attacker's row."""
         geometry = Geometry.of(view, self.blind)
         bad = view.malicious.nonzero().flatten()
         targets = bad if self.blind else victims(view)

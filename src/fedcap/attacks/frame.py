@@ -8,7 +8,7 @@ that a test for equal rows accuses its owner. The victim is the first honest par
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -20,15 +20,15 @@ from fedcap.attacks.base import Attack, Geometry, View, longest, registry, unit,
 class Frame(Attack):
     """Make honest clients look guilty: drag the point that rows are measured from, or copy a row."""
 
+    attacks_requests: ClassVar[bool] = False
+
     how: Literal["drag", "copy"] = "drag"
     """Drag the reference, or copy a row."""
     rotate: bool = False
     """With `copy`: whether the victim changes every round."""
 
     def craft(self, view: View) -> Tensor:
-        """Return what makes the server see one row M times; in a request, the honest rows."""
-        if view.request:
-            return view.updates[view.malicious]
+        """Return what makes the server see one row M times."""
         targets = victims(view)
         geometry = Geometry.of(view)
         if self.how == "copy":

@@ -14,14 +14,13 @@ client goes in one round.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from torch import Tensor
 
 from fedcap.attacks.base import Attack, Geometry, View, registry, unit, victims
-
-SHORTEST = 1e-12
+from fedcap.matrix import SHORTEST
 
 
 @registry.register("inflate")
@@ -29,15 +28,15 @@ SHORTEST = 1e-12
 class Inflate(Attack):
     """Send the direction of the own honest model, only further out, and move all clients with it."""
 
+    attacks_requests: ClassVar[bool] = False
+
     stretch: Annotated[float, Field(gt=1)] = 1.5
     """How many times as far out as the own honest row or the median victim's, whichever is longer."""
     most: Annotated[float, Field(gt=0)] = 1.7
     """The longest update, as a multiple of the victims' longest median so far."""
 
     def craft(self, view: View) -> Tensor:
-        """Return each attacker's row; in a request, the honest one."""
-        if view.request:
-            return view.updates[view.malicious]
+        """Return each attacker's row."""
         geometry, targets = Geometry.of(view), victims(view)
         rows = geometry.rows
         own, usual = rows[view.malicious], _median_length(rows[targets])

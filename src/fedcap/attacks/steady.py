@@ -8,7 +8,7 @@ send longer rows, otherwise shorter ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -24,15 +24,15 @@ HARDER, SOFTER = 1.25, 0.7
 class Steady(Attack):
     """One fixed sign vector for the whole run, with a size that follows the models received."""
 
+    attacks_requests: ClassVar[bool] = False
+
     share: Annotated[float, Field(gt=0)] = 1.0
     """The first round's norm, as a multiple of the attackers' own honest updates' norm."""
     most: Annotated[float, Field(gt=0)] = 4.0
     """The largest norm, as such a multiple."""
 
     def craft(self, view: View) -> Tensor:
-        """Return one vector for all attackers; in a request, the honest one."""
-        if view.request:
-            return view.updates[view.malicious]
+        """Return one vector for all attackers."""
         own = view.updates[view.malicious]
         start = -own.mean(dim=0).sign()
         way = unit(view.memory.get("way", start).to(own))

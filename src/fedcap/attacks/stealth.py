@@ -10,6 +10,7 @@ back the furthest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from fedcap.attacks.base import (
     unit,
     victims,
 )
+from fedcap.matrix import SHORTEST
 
 
 @registry.register("stealth")
@@ -33,14 +35,14 @@ from fedcap.attacks.base import (
 class Stealth(Attack):
     """The most damage that passes the server's detectors, by bisection over several directions."""
 
+    attacks_requests: ClassVar[bool] = False
+
     def craft(self, view: View) -> Tensor:
-        """Return the best rows found, or those it starts from; in a request, the honest ones."""
-        if view.request:
-            return view.updates[view.malicious]
+        """Return the best rows found, or those it starts from."""
         geometry = Geometry.of(view)
         usual = geometry.rows[victims(view)].norm(dim=1).median()
         own = geometry.rows[view.malicious]
-        own = own * (usual / own.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp_max(1)
+        own = own * (usual / own.norm(dim=1, keepdim=True).clamp_min(SHORTEST)).clamp_max(1)
         before = view.preview(view.updates[view.malicious])
         best, most = geometry.updates(own), 0.0
         for way in _ways(view):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -31,6 +31,8 @@ from fedcap.attacks.base import (
 @dataclass(frozen=True)
 class WorstOf(Attack):
     """In each round, the attack and the size that do the most damage to the method."""
+
+    attacks_requests: ClassVar[bool] = False
 
     family: tuple[AttackChoice, ...] = ("sign-flipping", "lie", "min-max", "ipm", "cuckoo", "frame")
     """The attacks to choose from."""
@@ -54,10 +56,8 @@ class WorstOf(Attack):
         return {**options, "family": [registry.canonical(choice) for choice in self.family]}
 
     def craft(self, view: View) -> Tensor:
-        """Return the rows that do the most damage; honest ones if none does any, and in a request."""
+        """Return the rows that do the most damage; honest ones if none does any."""
         own = view.updates[view.malicious]
-        if view.request:
-            return own
         before, centre, bad = view.preview(own), target_mean(view), view.malicious.cpu()
         best, most = own, 0.0
         for name, attack in self.candidates.items():

@@ -56,7 +56,26 @@ Ray = Annotated[
 ]
 Retry = Annotated[bool, typer.Option("--retry", help="Run failed runs again.")]
 Seeds = Annotated[str, typer.Option("--seed", metavar="SEEDS", help="Seeds: 0-4,7.")]
-SettingsFile = Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings of one run.")]
+
+
+def settings_file(file: Path | None) -> Path | None:
+    """Return the file of settings; refuse a directory, a file of data, and the value of an option."""
+    from fedcap.runs import CONFIG
+
+    if file is None or file.suffix == ".toml" or (file.exists() and not file.suffix and not file.is_dir()):
+        return file
+    how = "give data sets, methods and attacks as --dataset, --method and --attack"
+    if (file / CONFIG).exists():
+        how = f"it is the directory of a run (fedcap show {file}, or fedcap run --resume {file})"
+    elif file.exists():
+        how = f"give data as --dataset {file}"
+    raise InputError(f"{file} is not a TOML file of settings: {how}", code="bad-file", field=str(file))
+
+
+SettingsFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE.toml]", help="Settings of one run.", callback=settings_file),
+]
 
 
 def ray_address(ray: str | None) -> str | None:
@@ -386,10 +405,7 @@ def _handled(command: Callable[[], Any]) -> int:
         echo(error.format_message())
         return 0
     except click.UsageError as error:
-        where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        # typer writes the nearest command into the message, and click 8.4 adds it once more.
-        message = error.message if "Did you mean" in (error.message or "") else error.format_message()
-        return _fail(message + where, BAD_INPUT)
+        return _fail(_usage_message(error), BAD_INPUT)
     except click.ClickException as error:
         return _fail(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
@@ -404,6 +420,24 @@ def _handled(command: Callable[[], Any]) -> int:
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         where = f" {error.filename}" if isinstance(error, OSError) and error.filename else ""
         return _fail(f"{type(error).__name__}{where}: {what}{_show_where(error)}", FAILED)
+
+
+def _usage_message(error: click.UsageError) -> str:
+    """Return what is wrong with the arguments, and where help is."""
+    if error.ctx is None:
+        return error.format_message()
+    if isinstance(error, click.NoSuchOption) and isinstance(error.ctx.command, click.Group):
+        path, option = error.ctx.command_path, error.option_name
+        commands = error.ctx.command.commands.items()
+        names = [name for name, command in commands if any(option in param.opts for param in command.params)]
+        if names:
+            example = f"{path} {names[0]} {option}"
+            return (
+                f"{option} is an option of {' and '.join(names)}: write it after the command, as in {example}"
+            )
+    # typer writes the nearest command into the message, and click 8.4 adds it once more.
+    message = error.message if "Did you mean" in (error.message or "") else error.format_message()
+    return f"{message} (see {error.ctx.command_path} --help)"
 
 
 def _fail(message: str, code: int) -> int:

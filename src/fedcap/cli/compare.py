@@ -24,6 +24,7 @@ from fedcap.cli.common import (
     print_json,
     print_table,
     ray_address,
+    settings_file,
     users_code,
     with_settings,
 )
@@ -49,7 +50,10 @@ GridDirectory = Annotated[
 
 def compare(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings of one run, and a table [axes].")
+        Path | None,
+        typer.Argument(
+            metavar="[FILE.toml]", help="Settings of one run, and a table [axes].", callback=settings_file
+        ),
     ] = None,
     method: Annotated[
         str | None, typer.Option(help='Methods: fedavg,fedcap, or all. Options: "fedcap(alpha=5)".')

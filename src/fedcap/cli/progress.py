@@ -101,8 +101,12 @@ class Progress:
 class RunProgress(Progress):
     """One run: its method, round, accuracy and number of removed clients."""
 
+    is_started = False
+    """Whether the run plays any round; a finished run is only read."""
+
     def started(self, simulation: Simulation) -> None:
         """Start from the round that the run is resumed from."""
+        self.is_started = True
         self._rounds, self._accuracy = simulation.experiment.rounds, ""
         self._method = simulation.experiment.method.name
         self._show(simulation.round, 0)

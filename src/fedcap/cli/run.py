@@ -143,6 +143,9 @@ def _play(
         begun = not out.is_new and (out.path / CONFIG).exists()
         how = f": continue with fedcap run --resume {out.path}" if begun else ""
         raise Interrupted(f"interrupted{how}") from None
+    if not progress.is_started:
+        longer = "" if result.stopped else f"; to extend it: fedcap run --resume {out.path} --rounds N"
+        echo(f"fedcap: {out.path} has finished before, and nothing was run{longer}", err=True)
     if as_json:
         found = json.loads(result.to_json())
         print_json({"directory": str(out.path), **found, "settings": experiment.settings()})
@@ -186,8 +189,8 @@ def _plan(experiment: Experiment) -> dict[str, Any]:
             "clients": list(simulation.names),
             "malicious": [name for name in simulation.names if name in simulation.malicious],
             "weights": simulation.layout.size,
-            "train_samples": sum(map(len, simulation.data.train)),
-            "test_samples": sum(map(len, simulation.data.test)),
+            "train_samples": int(simulation.data.sizes[0].sum()),
+            "test_samples": int(simulation.data.sizes[1].sum()),
             "products": chosen_products(),
         }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.data.files import content_hash, missing_error
-from fedcap.errors import InputError, plural
+from fedcap.errors import InputError
 from fedcap.registry import Registry
 from fedcap.state import Samples
 
@@ -29,6 +29,9 @@ Amount = Annotated[int, Field(ge=2)] | Literal["all"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Progress = Callable[[str, int, int], None]
 """A callback with the name of a download, the bytes received, and the total (0 if unknown)."""
+
+
+_EMPTY = torch.empty(0, dtype=torch.long)
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,17 @@ class Scaling:
         return (x - self.mean) / self.deviation
 
 
+ClientSamples = tuple[Samples, Samples]
+"""A client's training samples and test samples."""
+
+
 @dataclass(frozen=True)
 class FederatedData:
     """The data of all clients: client `names[k]` trains on `train[k]` and is tested on `test[k]`."""
 
     names: Sequence[str]
-    train: Sequence[Samples]
-    test: Sequence[Samples]
+    clients: Sequence[ClientSamples]
+    """The samples of each client; a partition of a data set makes them when they are read."""
     classes: int
     data_hash: str
     partition_hash: str
@@ -123,6 +130,8 @@ class FederatedData:
     """Whether the inputs were pixels as bytes, which are scaled to [−1, 1] here."""
     scaling: Mapping[str, Scaling] = field(default_factory=dict)
     """The standardisation of each client's inputs, by name; empty if they are not standardised."""
+    sizes: tuple[Tensor, Tensor] = (_EMPTY, _EMPTY)
+    """The numbers of training and of test samples, K each."""
     features: tuple[str, ...] = ()
     """The names of the features of a table, in order; empty if they have no names."""
     levels: tuple[tuple[str, ...], ...] = ()
@@ -131,47 +140,81 @@ class FederatedData:
     """The medians of each client's columns, by the client's name; empty if no table is encoded."""
 
     def __len__(self) -> int:
-        return len(self.train)
+        return len(self.clients)
+
+    @property
+    def train(self) -> Sequence[Samples]:
+        """The training samples of each client."""
+        return _Part(self.clients, 0)
+
+    @property
+    def test(self) -> Sequence[Samples]:
+        """The test samples of each client."""
+        return _Part(self.clients, 1)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one input."""
         return tuple(self.train[0].x.shape[1:])
 
-    def holding_out(self, share: float) -> FederatedData:
-        """Return the data with a share of each client's training samples instead of its test samples.
-
-        It is at least one sample per client.
-        """
-        counts = [max(1, round(share * len(part))) for part in self.train]
-        for name, part, count in zip(self.names, self.train, counts, strict=True):
-            if count >= len(part):
-                raise InputError(
-                    f"client {name!r} has {plural(len(part), 'training sample')}: too few to hold out"
-                    f" {share:g} of them; give it more samples, or set holdout to less",
-                    code="too-few-samples",
-                    field=name,
-                )
-        parts = [
-            (Samples(part.x[:-count], part.y[:-count]), Samples(part.x[-count:], part.y[-count:]))
-            for part, count in zip(self.train, counts, strict=True)
-        ]
-        return replace(self, train=[train for train, _ in parts], test=[held for _, held in parts])
-
     def standardised(self) -> FederatedData:
         """Return the data with each client's inputs standardised by its own training samples.
 
         The server does not know the clients' inputs, so its root set is standardised by its own samples.
         """
-        scalings = [Scaling.of(part.x) for part in self.train]
         root = self.root
         return replace(
             self,
-            train=[_scaled(part, by) for part, by in zip(self.train, scalings, strict=True)],
-            test=[_scaled(part, by) for part, by in zip(self.test, scalings, strict=True)],
+            clients=_Standardised(self.clients),
             root=None if root is None else _scaled(root, Scaling.of(root.x)),
-            scaling=dict(zip(self.names, scalings, strict=True)),
+            scaling=_Scalings(self.names, self.clients),
         )
+
+
+@dataclass(frozen=True)
+class _Part(Sequence[Samples]):
+    """The training samples (part 0) or the test samples (part 1) of all clients."""
+
+    clients: Sequence[ClientSamples]
+    part: int
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, client: Any) -> Any:
+        return self.clients[client][self.part]
+
+
+@dataclass(frozen=True)
+class _Standardised(Sequence[ClientSamples]):
+    """The samples of clients, standardised by each one's training samples."""
+
+    clients: Sequence[ClientSamples]
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, client: Any) -> Any:
+        train, test = self.clients[client]
+        by = Scaling.of(train.x)
+        return _scaled(train, by), _scaled(test, by)
+
+
+class _Scalings(Mapping[str, Scaling]):
+    """The standardisation of each client's inputs, computed when it is read."""
+
+    def __init__(self, names: Sequence[str], clients: Sequence[ClientSamples]) -> None:
+        self._rows = {name: row for row, name in enumerate(names)}
+        self._clients = clients
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __getitem__(self, name: str) -> Scaling:
+        return Scaling.of(self._clients[self._rows[name]][0].x)
 
 
 def _scaled(samples: Samples, by: Scaling) -> Samples:

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedcap.data.base import Dataset
 from fedcap.data.files import cache_folder, content_hash, file_digest, file_stamp
-from fedcap.state import Samples
+from fedcap.state import Samples, map_array
 
 _FORMAT = 1
 """The version of the format of entries. Entries with another version are not used."""
@@ -97,7 +96,7 @@ def _open(entry: Path) -> Dataset | None:
             path = entry / f"{name}.npy"
             if file_stamp(path)[:2] != known["stamp"] and file_digest(path, "sha256") != known["sha256"]:
                 return None
-            arrays[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+            arrays[name] = map_array(path)
         return Dataset(
             Samples(arrays["x"], arrays["y"]),
             tuple(facts["class_names"]),

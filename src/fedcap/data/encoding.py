@@ -21,7 +21,7 @@ import torch
 from sklearn.impute import SimpleImputer
 from torch import Tensor
 
-from fedcap.data.base import FederatedData
+from fedcap.data.base import ClientSamples, FederatedData
 from fedcap.data.tables import number, refuse_text, row_in_words
 from fedcap.errors import InputError
 from fedcap.state import Samples
@@ -63,15 +63,32 @@ class Encoding:
 
 def encoded(federated: FederatedData) -> FederatedData:
     """Return the data of tables as inputs; the medians of each client are those of its training samples."""
-    encodings = [Encoding.of(federated.levels, part.x) for part in federated.train]
-    root = federated.root
+    levels, root = federated.levels, federated.root
     return replace(
         federated,
-        train=[_apply(by, part) for by, part in zip(encodings, federated.train, strict=True)],
-        test=[_apply(by, part) for by, part in zip(encodings, federated.test, strict=True)],
-        root=None if root is None else _apply(Encoding.of(federated.levels, root.x), root),
-        medians={name: by.medians for name, by in zip(federated.names, encodings, strict=True)},
+        clients=_Encoded(federated.clients, levels),
+        root=None if root is None else _apply(Encoding.of(levels, root.x), root),
+        medians={
+            name: Encoding.of(levels, train.x).medians
+            for name, train in zip(federated.names, federated.train, strict=True)
+        },
     )
+
+
+@dataclass(frozen=True)
+class _Encoded(Sequence[ClientSamples]):
+    """The samples of clients, encoded by each one's training samples."""
+
+    clients: Sequence[ClientSamples]
+    levels: Levels
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, client: Any) -> Any:
+        train, test = self.clients[client]
+        by = Encoding.of(self.levels, train.x)
+        return _apply(by, train), _apply(by, test)
 
 
 def _apply(by: Encoding, samples: Samples) -> Samples:

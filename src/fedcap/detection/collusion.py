@@ -29,9 +29,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedcap.detection.base import Detector, Score, get_values, registry, set_values
-from fedcap.detection.robust_norm import SHORTEST
 from fedcap.detection.view import RoundView
-from fedcap.matrix import deviations, evidence
+from fedcap.matrix import SHORTEST, deviations, evidence
 from fedcap.state import Tensors, owned, under
 
 

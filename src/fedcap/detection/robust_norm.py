@@ -33,10 +33,9 @@ from torch import Tensor
 
 from fedcap.detection.base import Detector, Score, get_values, registry, set_values
 from fedcap.detection.view import RoundView
-from fedcap.matrix import evidence, shortest_majority, weighted_median
+from fedcap.matrix import SHORTEST, evidence, shortest_majority, weighted_median
 from fedcap.state import Tensors
 
-SHORTEST = 1e-12
 USUAL = 3.5
 """An honest client may deviate this far now and then; more is evidence against it."""
 BEYOND = 2.0

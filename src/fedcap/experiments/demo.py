@@ -10,6 +10,7 @@ from typing import Any
 from fedcap.errors import plural
 from fedcap.experiments.grid import Cell, Grid
 from fedcap.files import write_aside
+from fedcap.report.page import build_report
 from fedcap.report.panel import attack_title
 from fedcap.report.plots import draw_demo
 from fedcap.report.tables import DIVERGED_NOTE, Table
@@ -52,11 +53,14 @@ def run(
 
     The folder is that of a grid. Cells with other settings have other directories, so old ones stay.
     """
-    names = {cell: f"{cell.method}-{cell.place['attack']}-{cell.name[:8]}" for cell in planned}
     (out / CELLS).mkdir(parents=True, exist_ok=True)
-    write_planned(out, {name: [cell.place] for cell, name in names.items()})
-    for cell, name in names.items():
-        yield cell, cell.experiment.run(out=out / CELLS / name, pool=pool, observers=observers)
+    write_planned(out, {_name(cell): [cell.place] for cell in planned})
+    for cell in planned:
+        yield cell, cell.experiment.run(out=out / CELLS / _name(cell), pool=pool, observers=observers)
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.method}-{cell.place['attack']}-{cell.name[:8]}"
 
 
 def rows(results: Results) -> list[dict[str, Any]]:
@@ -108,15 +112,18 @@ def table(results: Results) -> Table:
 
 def save(results: Results, out: Path) -> None:
     """Write the table, its rows as JSON, and the picture into a directory."""
-    found, every = _by_place(results), rows(results)
+    every = rows(results)
+    reports = {
+        (cell.method, cell.place["attack"]): build_report(out / CELLS / _name(cell)) for cell, _ in results
+    }
     write_aside(out / "report.md", "\n\n".join([HEADING, table(results).markdown(), PICTURE]) + "\n")
     write_aside(out / "table.json", json.dumps(every, indent=2))
     draw_demo(
         [attack_title(row["attack"]) for row in every],
         {title: [row[name] for row in every] for title, name in ACCURACIES.items()},
-        found["fedavg", "ipm"],
-        found["fedcap", "ipm"],
-        found["fedcap", "min-max"],
+        reports["fedavg", "ipm"],
+        reports["fedcap", "ipm"],
+        reports["fedcap", "min-max"],
         out / "accuracy.png",
     )
 

@@ -36,7 +36,8 @@ from fedcap.experiments.engine import (
 )
 from fedcap.experiments.store import CellStore
 from fedcap.runs import Outcome
-from fedcap.simulation import NotPortableError, available_cores, carried
+from fedcap.simulation import available_cores
+from fedcap.training.workers.base import NotPortableError, carried
 from fedcap.training.workers.processes import Child
 
 if TYPE_CHECKING:

@@ -43,7 +43,8 @@ from fedcap.runs import (
     RunDirectory,
 )
 from fedcap.runs.outcome import OUTCOME, CellFailure
-from fedcap.simulation import NotPortableError, RayCluster, carried, ray_module
+from fedcap.training.workers.base import NotPortableError, carried
+from fedcap.training.workers.ray import RayCluster, ray_module
 
 if TYPE_CHECKING:
     from fedcap.experiments.grid import Cell

@@ -21,6 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors import safe_open
 
 from fedcap.errors import InputError
@@ -38,6 +39,7 @@ from fedcap.runs.outcome import (
     write_planned,
 )
 from fedcap.simulation import COMPUTES, Experiment
+from fedcap.simulation.store import STATES, client_states
 
 if TYPE_CHECKING:
     from fedcap.experiments.grid import Cell
@@ -126,6 +128,7 @@ class CellStore:
             save_results([outcome], self.results, overwrite=True)
         if not self.keep_models:
             checkpoint.unlink(missing_ok=True)
+            (directory / STATES).unlink(missing_ok=True)
         self._failure_path(cell).unlink(missing_ok=True)
         return outcome
 
@@ -183,7 +186,15 @@ def hash_weights(checkpoint: Path) -> str:
     """Return the SHA-256 of all floating-point tensors of a checkpoint, in the order of their names."""
     digest = hashlib.sha256()
     with safe_open(checkpoint, framework="pt") as file:
-        for name in sorted(file.keys()):
+        states = client_states(file, checkpoint.parent)
+        of_clients = {} if states is None else {f"clients.kept.{name}": name for name in states.shapes}
+        for name in sorted([*file.keys(), *of_clients]):
+            if states is not None and name in of_clients:
+                shape = [len(states.rows), *states.shapes[of_clients[name]]]
+                digest.update(f"{torch.float32} {shape}".encode())
+                for client in states.rows:
+                    digest.update(states.read(client)[of_clients[name]].numpy().data)
+                continue
             tensor = file.get_tensor(name)
             if tensor.is_floating_point():
                 digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())

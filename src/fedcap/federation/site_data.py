@@ -79,9 +79,11 @@ def load_root(dataset: Mapping[str, Any], count: int, plan: Plan) -> Samples:
     labels = loaded.samples.y
     chosen = torch.arange(len(labels))
     if len(labels) > count:
-        chosen = draw_root(labels, [], count, plan.seed)
-    part = [loaded.take(chosen)]
-    return source.prepared(FederatedData((ALL,), part, part, len(plan.classes), "", "")).train[0].to("cpu")
+        chosen = draw_root(labels, chosen[:0], lambda: [], count, plan.seed)
+    part = loaded.take(chosen)
+    return (
+        source.prepared(FederatedData((ALL,), [(part, part)], len(plan.classes), "", "")).train[0].to("cpu")
+    )
 
 
 def feature_statistics(dataset: Dataset) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,7 @@ def train_pair(client: LocalClient, received: Tensor, own: Tensors, pull: float)
 class Ditto(FedAvg):
     """A global model by any rule, and a personal model on each client that is pulled towards it."""
 
-    lambda_: Annotated[float, Field(ge=0)] = 0.1
+    lambda_: Annotated[float, Field(ge=0, le=1e6)] = 0.1
     """How strongly the personal model is pulled towards the global one."""
 
     def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:

@@ -112,7 +112,7 @@ class FedCAP(Method[FedCAPState]):
     """How sharply similarity decides the mixing weights (Eq. 5); `auto` computes it from the cosines."""
     phi: Annotated[float, Field(ge=0, le=1)] = 0.3
     """A client's share in its own customised model."""
-    lambda_: Annotated[float, Field(ge=0)] = 0.1
+    lambda_: Annotated[float, Field(ge=0, le=1e6)] = 0.1
     """How strongly the personal model is pulled towards the customised one (Eq. 7)."""
     t_norm: Annotated[float, Field(gt=0)] = 10.0
     """The largest norm of an honest client's calibrated update."""

@@ -29,10 +29,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcap.detection import RoundView, Verdict
+from fedcap.errors import InputError
 from fedcap.methods.base import Inspection, Method, Sent, registry
 from fedcap.rng import derive
 from fedcap.state import Samples, Tensors
 from fedcap.training import ClientUpdate, Layout, LocalClient
+
+LARGEST = 4 << 30
+"""The largest size of all models and preferences, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,15 @@ class FedFomo(Method[FomoState]):
         """Keep the participants' models, and add the weights they sent to the preferences."""
         batch = view.counted(verdict)
         ids = torch.unique(torch.cat([state.ids, batch.ids]))
+        size = (len(ids) * len(state.start) + len(ids) ** 2) * torch.float32.itemsize
+        if size > LARGEST:
+            raise InputError(
+                f"fedfomo keeps a model of each of the {len(ids)} clients that took part:"
+                f" {size / 2**30:.1f} GB, and {LARGEST / 2**30:g} GB are allowed; use fewer clients or"
+                " another method",
+                code="too-large",
+                field="method",
+            )
         before, now = torch.searchsorted(ids, state.ids), torch.searchsorted(ids, batch.ids)
         models = state.start.repeat(len(ids), 1)
         models[before] = state.models

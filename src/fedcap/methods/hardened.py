@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedcap.detection import RoundView
-from fedcap.matrix import NARROW, Rows, column_blocks, cosines, weighted_mean, weighted_median
+from fedcap.matrix import NARROW, SHORTEST, Rows, column_blocks, cosines, weighted_mean, weighted_median
 from fedcap.methods import equations
 from fedcap.training import LocalClient
 
@@ -35,7 +35,6 @@ TIMES = 4.0
 """A contributor gets at most this many times its share by similarity alone."""
 NO_LOSS = torch.finfo(torch.float32).max
 """Stands for the least loss of what a client received, while it has received nothing."""
-SHORTEST = 1e-12
 NOTHING = -1e9
 """The logarithm of a vote of zero."""
 
@@ -142,9 +141,9 @@ def reference(models: Tensor, samples: Tensor, norms: Tensor, votes: Tensor, las
     near = torch.where(norms <= typical, 1.0, typical / norms.clamp_min(SHORTEST))
     counted = samples.double().clamp_max(float(samples.double().median())) * votes
     shares = counted / counted.sum().clamp_min(SHORTEST)
-    kept = shares * near
-    total = float(kept.sum())
-    return last if total == 0 else weighted_mean(models, kept) * total + (1 - total) * last
+    weights = shares * near
+    total = float(weights.sum())
+    return last if total == 0 else weighted_mean(models, weights) * total + (1 - total) * last
 
 
 FALL = 4

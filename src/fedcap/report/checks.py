@@ -102,7 +102,7 @@ def run_checks(files: RunFiles, clients: Sequence[Client]) -> list[Check]:
     stopped = files.result.stopped if files.result else None
     found = [Check("bad", "Stopped", stopped, "detection")] if stopped else []
     answers = {
-        ("Malicious clients removed", "detection"): _malicious,
+        ("Malicious clients removed", "detection" if files.last_mixing is None else "mixing"): _malicious,
         ("Honest clients removed", "detection"): _honest,
         ("Attack", "attack"): _attack,
         ("Divergence", "detection"): _diverged,

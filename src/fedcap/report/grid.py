@@ -7,11 +7,11 @@ For folders of older versions, which do not, the places are derived from the set
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
 from fedcap.errors import InputError, plural
 from fedcap.report.checks import grid_checks, grid_figures
@@ -192,21 +192,48 @@ def _common(tables: Sequence[Sequence[Fact]]) -> list[Fact]:
     return [fact for fact in tables[0] if all(fact in table for table in tables)] if tables else []
 
 
+CellKey = tuple[str, str, str]
+"""The title of a table, a method and an attack."""
+
+
+@dataclass(frozen=True)
+class CellRuns:
+    """The runs of each cell."""
+
+    begun: Mapping[CellKey, Sequence[int]]
+    """By position in the list of all runs."""
+    to_come: Mapping[CellKey, int]
+    """How many have not begun."""
+
+    @classmethod
+    def of(cls, runs: Sequence[GridRun], to_come: Sequence[Place]) -> CellRuns:
+        """Group runs by the cells of their places."""
+        begun: dict[CellKey, list[int]] = {}
+        for at, run in enumerate(runs):
+            for key in set(map(_key_of, run.places)):
+                begun.setdefault(key, []).append(at)
+        return cls(begun, Counter(map(_key_of, to_come)))
+
+
+def _key_of(place: Place) -> CellKey:
+    return panel_title(place), row_label(place), column_label(place)
+
+
 def _tables(runs: Sequence[GridRun], to_come: Sequence[Place]) -> list[GridTable]:
     """Return a table per panel, the one with the most runs first."""
     finished = [(place, run.outcome) for run in runs if run.outcome is not None for place in run.places]
     places = [place for run in runs for place in run.places]
-    panels = make_panels(finished, [*places, *to_come])
-    tables = [_table(panel, runs, to_come) for panel in panels]
+    of_cells = CellRuns.of(runs, to_come)
+    tables = [_table(panel, runs, of_cells) for panel in make_panels(finished, [*places, *to_come])]
     return sorted(
         tables, key=lambda table: (-sum(len(c.runs) for row in table.cells for c in row), table.title)
     )
 
 
-def _table(panel: Panel, runs: Sequence[GridRun], to_come: Sequence[Place]) -> GridTable:
+def _table(panel: Panel, runs: Sequence[GridRun], of_cells: CellRuns) -> GridTable:
     columns = sorted(panel.columns, key=lambda attack: (attack != NO_ATTACK, attack))
     cells = {
-        method: [_cell(panel, method, attack, runs, to_come) for attack in columns]
+        method: [_cell(panel, method, attack, runs, of_cells) for attack in columns]
         for method in panel.methods
     }
     position = {
@@ -229,26 +256,22 @@ def _table(panel: Panel, runs: Sequence[GridRun], to_come: Sequence[Place]) -> G
     )
 
 
-def _cell(
-    panel: Panel, method: str, attack: str, runs: Sequence[GridRun], to_come: Sequence[Place]
-) -> GridCell:
-    def is_here(place: Place) -> bool:
-        return (panel_title(place), row_label(place), column_label(place)) == (panel.title, method, attack)
-
-    own = [(at, run) for at, run in enumerate(runs) if any(map(is_here, run.places))]
-    done = list(panel.of(method, attack).values())
-    estimate = panel.estimate(method, attack)
-    judged = panel.estimate(method, attack, "dacc")
+def _cell(panel: Panel, method: str, attack: str, runs: Sequence[GridRun], of_cells: CellRuns) -> GridCell:
+    key = panel.title, method, attack
+    begun = of_cells.begun.get(key, [])
+    accuracy, worst_client, dacc = (
+        panel.estimate(method, attack, figure) for figure in ("tacc", "tacc_worst_client", "dacc")
+    )
     return GridCell(
-        mean=estimate.mean if estimate else None,
-        half_width=estimate.half_width if estimate else None,
-        runs=[at for at, _ in own],
-        seeds=[str(run.settings.seed) for _, run in own],
-        missing=len(own) + sum(map(is_here, to_come)) - len(done),
-        diverged=estimate.diverged if estimate else 0,
-        stopped=estimate.stopped if estimate else 0,
-        worst_client=fmean(outcome.tacc_worst_client for outcome in done) if done else None,
-        dacc=judged.mean if judged else None,
+        mean=accuracy.mean if accuracy else None,
+        half_width=accuracy.half_width if accuracy else None,
+        runs=begun,
+        seeds=[str(runs[at].settings.seed) for at in begun],
+        missing=len(begun) + of_cells.to_come.get(key, 0) - len(panel.of(method, attack)),
+        diverged=accuracy.diverged if accuracy else 0,
+        stopped=accuracy.stopped if accuracy else 0,
+        worst_client=worst_client.mean if worst_client else None,
+        dacc=dacc.mean if dacc else None,
     )
 
 

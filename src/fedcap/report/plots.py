@@ -44,7 +44,6 @@ from fedcap.report.model import (
     ScoreCurves,
     Spread,
 )
-from fedcap.runs import Result
 
 WIDTH, HEIGHT = 5.2, 3.4
 """Inches of a figure, or of a part of one."""
@@ -401,9 +400,9 @@ DEMO_BARS = {
 def draw_demo(
     attacks: Sequence[str],
     accuracies: Mapping[str, Sequence[float]],
-    fedavg: Result,
-    fedcap: Result,
-    gradual: Result,
+    fedavg: Report,
+    fedcap: Report,
+    gradual: Report,
     path: Path,
 ) -> None:
     """Draw the demo: accuracy by attack, accuracy per round under IPM, and norms per round under Min-Max.
@@ -424,32 +423,14 @@ def draw_demo(
     by_attack.set_ylim(0, 100)
     style_axes(by_attack, "", "test accuracy of honest clients, %", "Accuracy by attack")
     by_attack.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, frameon=False, fontsize=9)
-    for label, colour, line, result in (("FedAvg", FEDAVG, "--", fedavg), ("FedCAP", FEDCAP, "-", fedcap)):
-        points = [(r.round, r.accuracy.best) for r in result.history if r.accuracy is not None]
-        per_round.plot(*zip(*points, strict=True), color=colour, linestyle=line, label=label, linewidth=2)
+    for label, colour, line, run in (("FedAvg", FEDAVG, "--", fedavg), ("FedCAP", FEDCAP, "-", fedcap)):
+        per_round.plot(*(_curve(run) or ([], [])), color=colour, linestyle=line, label=label, linewidth=2)
     per_round.set_ylim(0, 100)
     style_axes(per_round, "round", "", "Accuracy under IPM, %")
     per_round.legend(frameon=False, loc="center right")
-    _demo_norms(norms, gradual)
+    if gradual.run is not None and gradual.run.scores:
+        _score(norms, gradual.run.clients, gradual.run.scores[0])
+        norms.set_ylim(bottom=0)
+        norms.set_title("Scores of the clients under Min-Max", fontsize=10)
+        norms.legend(frameon=False, fontsize=8)
     save(figure, path)
-
-
-def _demo_norms(axes: Axes, result: Result) -> None:
-    """Draw the calibrated norm of each client per round, up to the round of its removal."""
-    history = result.history
-    limits = [(record.round, value) for record in history if (value := record.limits.get("norm")) is not None]
-    if limits:
-        axes.plot(*zip(*limits, strict=True), color="black", linestyle=":", linewidth=1.4)
-    for client in result.clients:
-        points = [
-            (record.round, norm) for record in history if (norm := record.norms.get(client.id)) is not None
-        ]
-        if points:
-            colour, line = (MALICIOUS, "--") if client.malicious else (HONEST, "-")
-            axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, linewidth=1, alpha=0.7)
-            if client.removed is not None:
-                axes.plot(*points[-1], "x", color=colour)
-    axes.set_ylim(bottom=0)
-    style_axes(
-        axes, "round", "", "Calibrated norms under Min-Max\n(dashed: malicious clients, until removed)"
-    )

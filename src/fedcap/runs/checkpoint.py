@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -29,12 +30,18 @@ class About:
     """The digest of the network's layout."""
     course: str
     """The hash that identifies the run: `Provenance.course`."""
+    format: int = 1
+    """2 if the clients' states are in a file of their own, which older versions cannot read."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields as plain values; format 1 is not written, as in older versions."""
+        return {key: value for key, value in asdict(self).items() if (key, value) != ("format", 1)}
 
 
 def pack(about: About, tensors: Tensors) -> bytes:
     """Return the content of a checkpoint's file."""
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    facts = asdict(about) | {"checksum": _checksum(about, plain)}
+    facts = about.facts() | {"checksum": _checksum(about, plain)}
     return save(plain, metadata={"run": json.dumps(facts)})  # one entry: several would have no fixed order
 
 
@@ -73,7 +80,7 @@ def _checksum(about: About, tensors: Tensors) -> str:
 
 def _checksum_parts(about: About, tensors: Tensors) -> Iterator[bytes | memoryview]:
     """Yield everything that the checksum covers, with the tensors sorted by name."""
-    yield json.dumps(asdict(about)).encode()
+    yield json.dumps(about.facts()).encode()
     for name, tensor in sorted(tensors.items()):
         yield f"{name} {tensor.dtype} {list(tensor.shape)}".encode()
         yield tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -13,6 +13,7 @@ a resumed run drops the later ones with `rewrite_rounds`. The functions `checked
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import zlib
@@ -20,9 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
-from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from fedcap.errors import InputError
@@ -49,7 +49,7 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._lock: FileLock | None = None
+        self._lock: IO[str] | None = None
         self._last: str | None = None
         """The checksum of the last line of rounds.jsonl, or none before it is read."""
 
@@ -57,13 +57,13 @@ class RunDirectory:
         """Create the directory, lock it for this process, and remove temporary files of a killed process."""
         try:
             self._create()
-            self._lock = FileLock(self.path / _LOCK, blocking=False)
-            self._lock.acquire()
+            self._lock = open(self.path / _LOCK, "a")  # filelock refuses links; "w" would empty their targets
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for stale in self.path.glob(".*.partial"):
                 stale.unlink()
         except OSError as error:
             self._release()
-            if isinstance(error, Timeout):
+            if isinstance(error, BlockingIOError):
                 raise BusyError(
                     f"another process is running in {self.path}: wait until it ends, or give another"
                     " directory",
@@ -83,7 +83,7 @@ class RunDirectory:
 
     def _release(self) -> None:
         if self._lock is not None:
-            self._lock.release()
+            self._lock.close()
             self._lock = None
 
     def _create(self) -> None:

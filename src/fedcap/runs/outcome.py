@@ -255,7 +255,7 @@ class Outcome:
     settings: Mapping[str, Any]
     """All settings, resolved, without those on which no result depends; of a path, the last part."""
     provenance: Mapping[str, Any]
-    """Versions, commit, hashes of data and partition, seed."""
+    """Versions, commit, matrix products, hashes of data and partition, seed."""
     tacc: float
     tacc_shared: float | None
     tacc_personal: float
@@ -384,6 +384,7 @@ def _brief(facts: Provenance) -> dict[str, Any]:
         "versions",
         "commit",
         "threads",
+        "products",
         "seed",
         "data_hash",
         "partition_hash",

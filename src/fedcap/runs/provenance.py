@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from pydantic import TypeAdapter
+
+from fedcap.names import LONGEST_LIST, NumberedNames
 
 
 @dataclass(frozen=True)
@@ -89,17 +93,34 @@ class Provenance:
         return None
 
     def to_json(self) -> str:
-        """Return the provenance as indented JSON, without empty entries of features and levels."""
-        content = asdict(self)
+        """Return the provenance as indented JSON, without empty entries of features and levels.
+
+        Of many numbered clients it has their number, and the numbers of the malicious ones.
+        """
+        facts = asdict(replace(self, clients=[]))
         for name in ("features", "levels"):
-            if not content[name]:
-                del content[name]
-        return json.dumps(content, indent=2)
+            if not facts[name]:
+                del facts[name]
+        if isinstance(self.clients, NumberedNames) and len(self.clients) > LONGEST_LIST:
+            malicious = ", ".join(self.malicious)
+            facts |= {"clients": len(self.clients), "malicious": []}
+            return json.dumps(facts, indent=2).replace('"malicious": []', f'"malicious": [{malicious}]', 1)
+        return json.dumps(facts | {"clients": list(self.clients)}, indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Provenance:
         """Read the provenance back."""
-        return _PROVENANCE.validate_json(text)
+        facts: Any = None
+        with suppress(ValueError):
+            facts = json.loads(text)
+        if not isinstance(facts, dict) or not isinstance(facts.get("clients"), int):
+            return _PROVENANCE.validate_json(text)
+        clients = NumberedNames(facts["clients"])
+        malicious = list(map(str, facts.get("malicious", [])))
+        if not all(name in clients for name in malicious):
+            raise ValueError("a malicious client is not one of the clients")
+        facts |= {"clients": [], "malicious": malicious}
+        return replace(_PROVENANCE.validate_python(facts), clients=clients)
 
 
 _PROVENANCE: TypeAdapter[Provenance] = TypeAdapter(Provenance)

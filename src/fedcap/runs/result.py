@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from fedcap.errors import InputError, plural
+from fedcap.names import LONGEST_LIST
 from fedcap.runs.findings import all_removed, still_rising
 from fedcap.runs.rounds import ClassCounts, ClassCountsRecord, RoundRecord, finite
 
@@ -102,6 +103,7 @@ class Result:
     bytes_per_round: float
     removed: Mapping[str, Removal]
     clients: Sequence[ClientResult]
+    """All clients; of more than 20,000, only those that a record names."""
     history: Sequence[RoundRecord]
     metrics: Metrics | None = None
     """Loss, macro-F1 and accuracy per class in the last round; none if its record has no class counts."""
@@ -185,8 +187,19 @@ def client_results(
             tested[client].personal if client in tested else None,
             removed.get(client),
         )
-        for client in clients
+        for client in recorded_clients(history, clients)
     ]
+
+
+def recorded_clients(history: Sequence[RoundRecord], clients: Sequence[str]) -> Sequence[str]:
+    """Return the clients that results and tables list: all, or of many those that a record names."""
+    if len(clients) <= LONGEST_LIST:
+        return clients
+    found: set[str] = set()
+    for record in history:
+        found.update(record.participants, record.asked, record.refused, record.removed)
+        found.update(record.accuracy.clients if record.accuracy is not None else ())
+    return [client for client in clients if client in found]
 
 
 def has_diverged(history: Sequence[RoundRecord]) -> bool:

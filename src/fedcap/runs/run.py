@@ -27,6 +27,7 @@ from fedcap.runs.result import (
     accuracy_line,
     client_results,
     has_diverged,
+    recorded_clients,
     removals,
     removed_line,
 )
@@ -87,14 +88,18 @@ class Run:
         """Return a row for each round and client: a pandas DataFrame, or dictionaries without pandas.
 
         The columns are round, client, malicious, took_part, asked, shared, personal, one for each score such
-        as norm, refused and removed.
+        as norm, refused and removed. Accuracies are in percent, and None for a client that was not evaluated.
+        `refused` and `removed` have the reason, in the round of the event.
         """
-        rows = _tidy_rows(self.rounds, self.provenance.clients, self.provenance.malicious)
+        clients = recorded_clients(self.rounds, self.provenance.clients)
+        malicious = frozenset(self.provenance.malicious)
+        columns = _score_columns(self.rounds)
+        rows = [row for record in self.rounds for row in _rows(record, clients, malicious, columns)]
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:
             return rows
-        return pandas.DataFrame(rows, columns=_all_columns(self.rounds))
+        return pandas.DataFrame(rows, columns=list(rows[0]) if rows else _COLUMNS)
 
 
 def read(path: Path | str) -> Run:
@@ -157,28 +162,10 @@ _COLUMNS = (
 """The columns of every run. Each score of the detectors is a further column before the last two."""
 
 
-def _tidy_rows(
-    rounds: Sequence[RoundRecord], clients: Sequence[str], malicious: Collection[str]
-) -> list[dict[str, _Cell]]:
-    """Return a row for each round and client.
-
-    Accuracies are in percent, and none for a client that was not evaluated. `refused` and `removed` have the
-    reason, in the round of the event.
-    """
-    malicious = frozenset(malicious)
-    columns = _score_columns(rounds)
-    return [row for record in rounds for row in _rows(record, clients, malicious, columns)]
-
-
 def _score_columns(rounds: Sequence[RoundRecord]) -> dict[str, str]:
     """Return the column of each score: its name, with a prefix if another column has this name."""
     names = dict.fromkeys(name for record in rounds for name in record.scores)
     return {name: f"score_{name}" if name in _COLUMNS else name for name in names}
-
-
-def _all_columns(rounds: Sequence[RoundRecord]) -> list[str]:
-    """Return all columns, in order."""
-    return [*_COLUMNS[:-2], *_score_columns(rounds).values(), *_COLUMNS[-2:]]
 
 
 def _rows(

@@ -13,11 +13,8 @@ import torch
 from torch import Tensor
 
 from fedcap.errors import InputError
-from fedcap.names import NumberedNames
+from fedcap.names import LONGEST_LIST, NumberedNames
 from fedcap.state import Tensors, names_to_tensor, tensor_to_names
-
-LONGEST_LIST = 20_000
-"""With more numbered clients than this, their number is saved and not their names."""
 
 
 class ClientIndex:

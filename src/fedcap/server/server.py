@@ -204,18 +204,18 @@ class Server:
         values = {"norm": view.norms, **{score.name: score.values for score in verdict.scores}}
         uncounted = dict.fromkeys(view.ids[~view.finite].tolist(), "not finite")
         uncounted |= {row: accusation.sentence for row, accusation in verdict.suspected.items()}
-        uncounted = {row: why for row, why in uncounted.items() if row not in verdict.removed}
+        rejected = {name(row): why for row, why in uncounted.items() if row not in verdict.removed}
         return RoundOutcome(
-            self.round,
-            {score: dict(zip(names, value.tolist(), strict=True)) for score, value in values.items()},
-            {score.name: score.limit for score in verdict.scores},
-            {name(row): accusation for row, accusation in verdict.removed.items()},
-            {name(row): accusation for row, accusation in verdict.suspected.items()},
-            {**valid.rejected, **{name(row): why for row, why in uncounted.items()}, **sent.rejected},
-            valid.ignored,
-            valid.capped,
-            valid.samples,
-            [*verdict.notes, *view.notes],
+            round=self.round,
+            scores={score: dict(zip(names, value.tolist(), strict=True)) for score, value in values.items()},
+            limits={score.name: score.limit for score in verdict.scores},
+            removed={name(row): accusation for row, accusation in verdict.removed.items()},
+            suspected={name(row): accusation for row, accusation in verdict.suspected.items()},
+            rejected={**valid.rejected, **rejected, **sent.rejected},
+            ignored=valid.ignored,
+            capped=valid.capped,
+            samples=valid.samples,
+            notes=[*verdict.notes, *view.notes],
         )
 
     def preview(

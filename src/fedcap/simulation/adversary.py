@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedcap.attacks import Attack, Preview, ServerView, View
+from fedcap.data import FederatedData
+from fedcap.data.base import ClientSamples
+from fedcap.matrix import NARROW, column_blocks
 from fedcap.rng import derive
 from fedcap.runs import AttackStats, finite
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
-from fedcap.state import Samples, Tensors
+from fedcap.state import Tensors
+from fedcap.training import LocalData
+
+
+@dataclass(frozen=True, eq=False)
+class TaskData(Sequence[LocalData]):
+    """The samples of all clients, made when a task needs them; those of malicious clients may be poisoned."""
+
+    clients: Sequence[ClientSamples]
+    names: Sequence[str]
+    classes: int
+    device: str
+    seed: int
+    attack: Attack | None
+    """None if the attack leaves the samples unchanged."""
+    malicious: Tensor
+    """K flags, or empty without an attack on samples."""
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, row: Any) -> Any:
+        train, test = self.clients[row]
+        if self.attack is not None and bool(self.malicious[row]):
+            generator = derive(self.seed, "poison", self.names[row])
+            train = self.attack.poison(train, self.classes, generator)
+        return LocalData(train.to(self.device), test.to(self.device))
 
 
 class Adversary:
@@ -33,11 +64,12 @@ class Adversary:
         needs_all = self.attack is None or self.attack.uses_honest_updates
         return list(clients) if needs_all or not honest else honest
 
-    def training_data(self, client: str, samples: Samples, classes: int) -> Samples:
-        """Return what a client trains on; an attack may poison a malicious client's samples."""
-        if self.attack is None or client not in self.clients:
-            return samples
-        return self.attack.poison(samples, classes, derive(self._seed, "poison", client))
+    def task_data(self, data: FederatedData, device: str) -> TaskData:
+        """Return what the clients train on and are tested on."""
+        attack, malicious = None, torch.empty(0, dtype=torch.bool)
+        if self.attack is not None and _poisons(type(self.attack)):
+            attack, malicious = self.attack, torch.tensor([client in self.clients for client in data.names])
+        return TaskData(data.clients, data.names, data.classes, device, self._seed, attack, malicious)
 
     def craft_into(
         self,
@@ -103,13 +135,23 @@ class Adversary:
         self._memory = dict(tensors)
 
 
+def _poisons(attack: type[Attack]) -> bool:
+    """Return whether an attack may change the samples of malicious clients."""
+    return attack.poison is not Attack.poison or attack.poison_labels is not Attack.poison_labels
+
+
 def measure_attack(sent: Tensor, malicious: Tensor) -> AttackStats | None:
-    """Return the malicious rows' norm, and cosine with the mean of the others; None without others."""
+    """Return the malicious rows' norm, and cosine with the mean of the others; None without others.
+
+    Columns and rows are taken a few at a time, so that the rows are not copied.
+    """
     if bool(malicious.all()):
         return None
-    rows, mean = sent[malicious], sent[~malicious].mean(dim=0)
-    cosine = torch.nn.functional.cosine_similarity(rows, mean[None]).mean()
-    norm = torch.linalg.vector_norm(rows, dim=1).mean()
+    columns = column_blocks(sent.shape[1], NARROW)
+    mean = torch.cat([sent[:, block][~malicious].mean(dim=0) for block in columns])
+    rows = [sent[row : row + 1] for row in malicious.nonzero().flatten().tolist()]
+    cosine = torch.cat([torch.nn.functional.cosine_similarity(row, mean[None]) for row in rows]).mean()
+    norm = torch.cat([torch.linalg.vector_norm(row, dim=1) for row in rows]).mean()
     benign = torch.linalg.vector_norm(mean)
     return AttackStats(*finite([float(norm), float(benign), float(cosine)]))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,8 +19,9 @@ from torch import Tensor
 from fedcap import models
 from fedcap.data import FederatedData
 from fedcap.methods.base import Sent
-from fedcap.rng import derived_seed
+from fedcap.rng import derive, derived_seed
 from fedcap.runs import Mixing, Result, RoundRecord, mass_removal, outcome_fields, summarise
+from fedcap.server.index import ClientIndex
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.simulation.adversary import Adversary
@@ -29,10 +30,18 @@ from fedcap.simulation.inputs import scaling_tensors
 from fedcap.simulation.settings import Setup
 from fedcap.simulation.store import ClientStore
 from fedcap.state import Tensors, owned, under
-from fedcap.training import LocalData, Network, Task, TaskResult, TaskRunner, WorkerPool, fresh_network
+from fedcap.training import Network, Task, TaskResult, TaskRunner, WorkerPool, fresh_network
 
+LOG = logging.getLogger("fedcap")
 EVALUATION_BLOCK = 256
-"""The number of clients outside a round that are evaluated at a time."""
+"""The largest number of clients outside a round that are evaluated at a time."""
+SMALLEST_BLOCK = 16
+BLOCK_WEIGHTS = 1 << 28
+"""The number of weights that the models of a block have, unless it is the smallest block."""
+MOST_TESTED = 5_000
+"""With more clients than this, a sample of them is tested by default."""
+SAMPLE = 1_000
+"""The number of clients in this sample."""
 
 
 class Observer(Protocol):
@@ -58,23 +67,17 @@ class Clients:
         runner: TaskRunner,
         pool: WorkerPool,
         network: Network,
+        index: ClientIndex,
     ) -> None:
         self.store = ClientStore(runner.device)
         self._adversary = adversary
         self._runner = runner
         self._pool = pool
-        self._row = {client: row for row, client in enumerate(data.names)}
+        self._index = index
         self._first_state = runner.method.client_init(network)
-        pool.open(
-            runner,
-            [
-                LocalData(
-                    adversary.training_data(client, train, data.classes).to(runner.device),
-                    test.to(runner.device),
-                )
-                for client, train, test in zip(data.names, data.train, data.test, strict=True)
-            ],
-        )
+        self.data = adversary.task_data(data, runner.device)
+        """What the clients train on and are tested on."""
+        pool.open(runner, self.data)
 
     def requests(self, clients: Sequence[str], start: Tensor, number: int) -> Tensor:
         """Return the updates, N×D, that these clients train from a model, D, to ask for their first one."""
@@ -82,14 +85,23 @@ class Clients:
         return self._run(tasks, start[None], clients)[0]
 
     def train(
-        self, clients: Sequence[str], sent: Sent, number: int, evaluate: bool, count: bool, watch: Stopwatch
+        self,
+        clients: Sequence[str],
+        sent: Sent,
+        number: int,
+        tested: Collection[str],
+        count: bool,
+        watch: Stopwatch,
     ) -> tuple[Tensor, dict[str, TaskResult]]:
-        """Let the participants train; return the honest updates, N×D, and the result of each that trained."""
+        """Let the participants train, and test their models if they are among the clients to be tested.
+
+        Return the honest updates, N×D, and the result of each that trained.
+        """
         received = dict(zip(clients, sent.index.tolist(), strict=True))
         tasks = [
             replace(
                 self._task("train", client, number, received[client]),
-                evaluate=evaluate and client not in self._adversary,
+                evaluate=client in tested,
                 count_classes=count,
             )
             for client in self._adversary.trainers(clients)
@@ -128,7 +140,7 @@ class Clients:
         return self._run(tasks, sent.models, clients)[1]
 
     def _task(self, kind: Any, client: str, number: int, received: Sequence[int]) -> Task:
-        return Task(kind, client, number, tuple(received), self._row[client])
+        return Task(kind, client, number, tuple(received), self._index.row(client))
 
     def _run(
         self, tasks: Sequence[Task], sent: Tensor, clients: Sequence[str]
@@ -177,8 +189,9 @@ class Simulation:
         # Without exchange there is nothing to attack; malicious clients are left out of the accuracy anyway.
         attack = experiment.adversary if self.method.shares else None
         self.adversary = Adversary(attack, experiment.attackers(self.names), experiment.seed)
-        self._train_sizes = dict(zip(self.names, map(len, self.data.train), strict=True))
-        self._test_sizes = dict(zip(self.names, map(len, self.data.test), strict=True))
+        self._tested = tested_clients(self.server.clients, self.malicious, experiment)
+        self._tested_set = frozenset(self._tested)
+        self._scaling = scaling_tensors(self.data)
         self._runner = TaskRunner(
             build,
             self.method,
@@ -189,7 +202,7 @@ class Simulation:
             model,
             self.data.classes,
         )
-        self._clients = Clients(self.data, self.adversary, self._runner, pool, network)
+        self._clients = Clients(self.data, self.adversary, self._runner, pool, network, self.server.clients)
 
     @property
     def store(self) -> ClientStore:
@@ -232,7 +245,7 @@ class Simulation:
             **under("server", self.server.state_dict()),
             **under("clients", self.store.state_dict()),
             **under("attack", self.adversary.state_dict()),
-            **under("scaling", scaling_tensors(self.data)),
+            **under("scaling", self._scaling),
         }
 
     def load_state_dict(self, tensors: Tensors) -> None:
@@ -259,7 +272,8 @@ class Simulation:
         mixing = Mixing.of(number, clients, self.server.clients.names(sent.pool), sent.mixing)
         entropy = sent.mixing_entropy
         size = self._bytes(sent, len(clients), len(pending))
-        updates, results = self._clients.train(clients, sent, number, evaluate, is_last, watch)
+        to_test = self._tested_set if evaluate else frozenset()
+        updates, results = self._clients.train(clients, sent, number, to_test, is_last, watch)
         with watch.on("server"):
             root = self._root_update(sent, number)
 
@@ -278,7 +292,7 @@ class Simulation:
             round=number,
             participants=clients,
             asked=pending,
-            accuracy=measure_accuracy(tested, self._test_sizes, shares) if tested is not None else None,
+            accuracy=None if tested is None else measure_accuracy(tested, self._sizes(tested, 1), shares),
             weights_entropy=entropy,
             attack=attack,
             diverged=[k for k, result in results.items() if not result.is_finite and k not in self.malicious],
@@ -287,6 +301,10 @@ class Simulation:
             tallies=count_classes(tested, self.data.class_names, shares) if tested and is_last else None,
             **outcome_fields(outcome),
         )
+        honest = len(self.names) - len(self.malicious)
+        if tested is not None and len(tested) < honest:
+            note = f"accuracy of a sample of {len(tested)} of {honest} honest clients"
+            record = replace(record, notes=[*record.notes, note])
         record = self._with_warning(record)
         self.history.append(record)
         self.mixing = mixing
@@ -298,7 +316,7 @@ class Simulation:
         if warning is None:
             return record
         if not any(map(mass_removal, self.history)):
-            logging.getLogger("fedcap").warning(warning)
+            LOG.warning(warning)
         return replace(record, notes=[*record.notes, warning])
 
     def _requests(
@@ -311,8 +329,9 @@ class Simulation:
             updates = self._clients.requests(pending, start, number)
         with watch.on("attack"):
             self.adversary.craft_into(updates, pending, lambda _: start[None], self.server, request=True)
+        sizes = self._sizes(pending, 0)
         return [
-            self.adversary.upload(client, number, row, self._train_sizes[client])
+            self.adversary.upload(client, number, row, sizes[client])
             for client, row in zip(pending, updates, strict=True)
         ]
 
@@ -325,17 +344,22 @@ class Simulation:
         feedback: int,
     ) -> list[Upload]:
         """Return what the participants send; an attacker that did not train sends zeros as feedback."""
-        nothing = (0.0,) * feedback
+        nothing, sizes = (0.0,) * feedback, self._sizes(clients, 0)
         return [
             self.adversary.upload(
                 client,
                 number,
                 row,
-                self._train_sizes[client],
+                sizes[client],
                 results[client].feedback if client in results else nothing,
             )
             for client, row in zip(clients, updates, strict=True)
         ]
+
+    def _sizes(self, clients: Iterable[str], part: int) -> dict[str, int]:
+        """Return the number of training samples (part 0) or of test samples (part 1) of these clients."""
+        sizes, index = self.data.sizes[part], self.server.clients
+        return {client: int(sizes[index.row(client)]) for client in clients}
 
     def _root_update(self, sent: Sent, number: int) -> Tensor | None:
         """Train the server's own update on its root set, if it has one."""
@@ -351,14 +375,15 @@ class Simulation:
         count: bool,
         watch: Stopwatch,
     ) -> dict[str, TaskResult]:
-        """Return the test results of all honest clients, whether they took part in the round or not.
+        """Return the test results of the clients to be tested, whether they took part in the round or not.
 
         Clients outside the round are tested with the model that the server would have sent them in it. A
         client that lacks one of the two models (removed, or not trained yet) is tested with the other.
         """
-        honest = [client for client in self.names if client not in self.malicious]
         found = dict(results)
-        for block in _blocks([client for client in honest if client not in found]):
+        outside = [client for client in self._tested if client not in found]
+        size = max(SMALLEST_BLOCK, min(EVALUATION_BLOCK, BLOCK_WEIGHTS // self.layout.size))
+        for block in (outside[start : start + size] for start in range(0, len(outside), size)):
             with watch.on("evaluate"):
                 sent = before.models_for(block)
             if len(sent.pending):
@@ -369,7 +394,7 @@ class Simulation:
             with watch.on("evaluate"):
                 served = before.clients.names(sent.ids)
                 found |= self._clients.test(block, sent, served, number, count)
-        return {client: found[client] for client in honest}
+        return {client: found[client] for client in self._tested}
 
     def _bytes(self, sent: Sent, clients: int, pending: int) -> int:
         """Count what is transmitted: models to clients, updates from clients, and the same for requests."""
@@ -384,6 +409,24 @@ def _received(sent: Sent) -> Callable[[int], Tensor]:
     return lambda row: sent.models[sent.index[row].to(sent.models.device)]
 
 
-def _blocks(clients: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(clients), EVALUATION_BLOCK):
-        yield clients[start : start + EVALUATION_BLOCK]
+def tested_clients(index: ClientIndex, malicious: Collection[str], experiment: Setup) -> list[str]:
+    """Return the honest clients whose models are tested: all, or a sample that depends on the seed.
+
+    The sample has `eval_clients` clients. If that is not given, more than `MOST_TESTED` clients are sampled.
+    """
+    honest = torch.ones(len(index), dtype=torch.bool)
+    honest[index.rows(list(malicious))] = False
+    rows = honest.nonzero().flatten()
+    count = experiment.eval_clients
+    if count is None:
+        count = SAMPLE if len(index) > MOST_TESTED else len(rows)
+    if count >= len(rows):
+        return index.names(rows)
+    if experiment.eval_clients is None:
+        LOG.warning(
+            "accuracy is that of a sample of %d of the %d honest clients: eval_clients sets another number",
+            count,
+            len(rows),
+        )
+    order = torch.randperm(len(rows), generator=derive(experiment.seed, "evaluation sample"))
+    return index.names(rows[order[:count]].sort().values)

@@ -29,7 +29,7 @@ from fedcap.runs.checkpoint import read_checkpoint
 from fedcap.server.server import Server
 from fedcap.simulation.inputs import Inputs, Predictor, Preparation, scaling_tensors
 from fedcap.simulation.loop import Simulation
-from fedcap.simulation.store import ClientStore
+from fedcap.simulation.store import ClientStore, client_states
 from fedcap.state import Tensors, owned, tensor_to_names
 from fedcap.training import Network, fresh_network, single_thread
 
@@ -121,6 +121,9 @@ class OnDisk:
     def client_state(self, client: str) -> Tensors | None:
         """Return the state of a client without reading the others'; None if it never trained."""
         with self._open() as file:
+            states = client_states(file, self._directory.path)
+            if states is not None:
+                return states.read(client) if client in states.rows else None
             clients = tensor_to_names(file.get_tensor("clients.clients"))
             if client not in clients:
                 return None

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedcap import models
 from fedcap.data import FederatedData
+from fedcap.data.base import ClientSamples
 from fedcap.fingerprint import written
 from fedcap.rng import derive
 from fedcap.runs import digest
@@ -92,18 +93,22 @@ def _compare(setup: Setup) -> float:
 
 def _few_clients(data: FederatedData, setup: Setup) -> FederatedData | None:
     """Return the data of a few clients, with held-out samples in place of their test samples."""
-    order = torch.randperm(len(data), generator=derive(setup.seed, "rate")).tolist()
-    chosen = sorted([row for row in order if len(data.train[row]) >= FEWEST][:CLIENTS])
+    order = torch.randperm(len(data), generator=derive(setup.seed, "rate"))
+    chosen = sorted(order[data.sizes[0][order] >= FEWEST][:CLIENTS].tolist())
     if not chosen:
         return None
     most = _most_samples(data, setup)
-    part = replace(
-        data,
-        names=tuple(data.names[row] for row in chosen),
-        train=[Samples(data.train[row].x[:most], data.train[row].y[:most]) for row in chosen],
-        test=[data.test[row] for row in chosen],
-    )
-    return part.holding_out(HELD_OUT)
+    clients = [_hold_out(data.train[row], most) for row in chosen]
+    sizes = [torch.tensor([len(part[at]) for part in clients]) for at in (0, 1)]
+    names = tuple(data.names[row] for row in chosen)
+    return replace(data, names=names, clients=clients, sizes=(sizes[0], sizes[1]))
+
+
+def _hold_out(train: Samples, most: int) -> ClientSamples:
+    """Return a part of a client's training samples, divided into training and held-out samples."""
+    x, y = train.x[:most], train.y[:most]
+    count = len(x) - round(HELD_OUT * len(x))
+    return Samples(x[:count], y[:count]), Samples(x[count:], y[count:])
 
 
 def _most_samples(data: FederatedData, setup: Setup) -> int:

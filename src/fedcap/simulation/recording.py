@@ -24,6 +24,7 @@ import torch
 from fedcap import data
 from fedcap.errors import InputError
 from fedcap.files import write_aside
+from fedcap.names import LONGEST_LIST
 from fedcap.products import chosen_products
 from fedcap.runs import (
     CHECKPOINT,
@@ -43,6 +44,7 @@ from fedcap.runs.checkpoint import About, pack, read_checkpoint
 from fedcap.simulation.inputs import Inputs
 from fedcap.simulation.loop import Simulation
 from fedcap.simulation.settings import COMPUTES, Setup
+from fedcap.simulation.store import ROWS
 from fedcap.trackers import Tracked, Tracker, Tracking
 
 PACKAGES = ("fedcap", "torch", "numpy", "scikit-learn")
@@ -68,6 +70,7 @@ class CheckpointRecorder:
         known = checked_provenance(directory, held) if held else None
         if known is not None:
             self._compare(known, facts)
+        simulation.store.use_directory(directory.path)
         done = self._resume(simulation)
         history = directory.rounds(done)
         if not len(history) == done == simulation.server.round:
@@ -113,6 +116,8 @@ class CheckpointRecorder:
             )
         try:
             simulation.load_state_dict(tensors)
+        except InputError:
+            raise
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise directory.damaged(CHECKPOINT, f"is of another version: {error!r}") from None
         return about.round
@@ -122,6 +127,7 @@ class CheckpointRecorder:
         self._directory.append(record, simulation.mixing)
         if record.round % simulation.experiment.checkpoint_every == 0 or simulation.is_finished:
             write_aside(self._directory.checkpoint, checkpoint(simulation, self._course))
+            simulation.store.saved()
 
     def finished(self, result: Result) -> None:
         """Write the result."""
@@ -140,12 +146,14 @@ def changed(directory: RunDirectory, what: str) -> InputError:
 
 def checkpoint(simulation: Simulation, course: str) -> bytes:
     """Return the state of the simulation, as safetensors."""
-    return pack(About(simulation.round, simulation.layout.digest(), course), simulation.state_dict())
+    tensors = simulation.state_dict()
+    format_ = 2 if f"clients.{ROWS}" in tensors else 1
+    return pack(About(simulation.round, simulation.layout.digest(), course, format_), tensors)
 
 
 def provenance(simulation: Simulation) -> Provenance:
     """Return the provenance of a run."""
-    experiment, data = simulation.experiment, simulation.data
+    experiment, data, names = simulation.experiment, simulation.data, simulation.names
     settings, code = experiment.settings(), experiment.code()
     each_round = {key: value for key, value in settings.items() if key != "rounds"}
     decides = (str(COMPUTES), data.data_hash, data.partition_hash, *experiment.revisions())
@@ -161,8 +169,8 @@ def provenance(simulation: Simulation) -> Provenance:
         data_hash=data.data_hash,
         partition_hash=data.partition_hash,
         weights=simulation.layout.size,
-        clients=list(simulation.names),
-        malicious=[client for client in simulation.names if client in simulation.malicious],
+        clients=names if len(names) > LONGEST_LIST else list(names),
+        malicious=[client for client in names if client in simulation.malicious],
         **asdict(Inputs.of(simulation.data)),
         settings_digest=Settings.model_validate(settings).digest(),
         course=digest(each_round, *decides),

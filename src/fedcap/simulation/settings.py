@@ -244,6 +244,9 @@ class Setup(BaseModel):
     """Whether the learning rate is to be chosen; training.lr = "auto" sets it."""
     eval_every: Annotated[int, Field(ge=1)] = 1
     """Accuracy is measured once in this number of rounds, and in the last round."""
+    eval_clients: Annotated[int, Field(ge=1)] | None = None
+    """The number of honest clients whose accuracy is measured, a sample drawn by the seed; if not given,
+    all clients, or 1,000 if there are more than 5,000 clients."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
     """The state is saved once in this number of rounds, and after the last round."""
     workers: Annotated[int, Field(ge=1)] | None = None
@@ -269,8 +272,8 @@ class Setup(BaseModel):
         """Build everything that is named, so that a mistake is an error before anything starts."""
         if self.malicious >= 0.5:
             raise InputError(
-                f"malicious should be below 0.5 (got {self.malicious:g}): no defence can decide which side is"
-                " honest when half of the clients are malicious",
+                f"malicious should be a share below 0.5, such as 0.3 for 30 % (got {self.malicious:g}): when"
+                " half of the clients are malicious, no defence can decide which side is honest",
                 code="bad-value",
                 field="malicious",
             )
@@ -280,8 +283,12 @@ class Setup(BaseModel):
         except (RuntimeError, AssertionError):
             usable = False
         if not usable:
+            gpus = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+            available = ["cpu", *(name for name, is_there in gpus.items() if is_there)]
             raise InputError(
-                f"device {self.device!r} is not available here", code="unavailable-device", field="device"
+                f"device {self.device!r} is not available here: choose {' or '.join(available)}",
+                code="unavailable-device",
+                field="device",
             )
         return self
 
@@ -364,8 +371,20 @@ class Setup(BaseModel):
         federated = data.federate_source(
             self.source, dataset, self.seed, root=self.trainer.root_samples, holdout=self.holdout
         )
+        count = len(federated.names)
+        if count < 2:
+            raise InputError(
+                f"all samples belong to client {federated.names[0]!r}: two clients or more are needed",
+                code="one-client",
+                field="dataset",
+            )
         for note in (*dataset.notes, *self.source.doubts(federated)):
             warn_once(note)
+        if self.participation * count < 1:
+            warn_once(
+                f"participation = {self.participation:g} is less than one of {count} clients: one client"
+                " takes part in each round"
+            )
         return federated
 
     def attackers(self, clients: Sequence[str]) -> frozenset[str]:

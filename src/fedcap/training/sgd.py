@@ -139,7 +139,7 @@ class SGD:
 
     __pydantic_config__ = ConfigDict(extra="forbid", revalidate_instances="always")
 
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    lr: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 0.01
     """The learning rate: how far a step follows the gradient."""
     epochs: Annotated[int, Field(ge=1)] = 5
     """The number of passes over the client's samples in a round."""
@@ -151,7 +151,7 @@ class SGD:
     """Leave out a last batch that is short, unless it is the only one."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The share of the last step's direction in the next; each round starts with a velocity of zero."""
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     """How strongly all trained weights are pulled towards zero: this times the weights joins the gradient."""
     clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """The largest norm of a gradient, all weights together; a larger one is scaled down to it."""

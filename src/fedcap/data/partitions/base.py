@@ -6,10 +6,13 @@ each client. If there are too few samples, it raises an `InputError` with the nu
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +22,46 @@ from fedcap.names import NumberedNames
 from fedcap.registry import Registry
 
 
+@dataclass(frozen=True, eq=False)
+class Shards(Sequence[Tensor]):
+    """A partition as two tensors: client k has the samples `order[offsets[k] : offsets[k + 1]]`."""
+
+    order: Tensor
+    """The indices of the samples, one client after the other."""
+    offsets: Tensor
+    """K+1."""
+
+    @classmethod
+    def of(cls, shares: Sequence[Tensor]) -> Shards:
+        """Return the partition with these sample indices for each client."""
+        if isinstance(shares, Shards):
+            return shares
+        sizes = torch.tensor([0, *map(len, shares)])
+        return cls(torch.cat([*shares, torch.empty(0, dtype=torch.long)]), sizes.cumsum(0))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: Any) -> Any:
+        at = range(len(self))[client]
+        if isinstance(at, range):
+            return [self[each] for each in at]
+        return self.order[int(self.offsets[at]) : int(self.offsets[at + 1])]
+
+    @property
+    def sizes(self) -> Tensor:
+        """The number of samples of each client, K."""
+        return self.offsets.diff()
+
+    def digest(self) -> str:
+        """Return the hash that `tensors_digest` returns for the clients' tensors of indices."""
+        sha, content = hashlib.sha256(), self.order.contiguous().numpy().view("uint8").data
+        for start, stop in pairwise(self.offsets.tolist()):
+            sha.update(b"%s [%d]" % (str(self.order.dtype).encode(), stop - start))
+            sha.update(content[start * self.order.itemsize : stop * self.order.itemsize])
+        return sha.hexdigest()
+
+
 @dataclass(frozen=True)
 class Partition(ABC):
     """A way to divide samples among clients."""
@@ -26,7 +69,7 @@ class Partition(ABC):
     @abstractmethod
     def __call__(
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
-    ) -> list[Tensor]:
+    ) -> Sequence[Tensor]:
         """Return each client's sample indices: `samples` per client, or all samples if it is `None`."""
 
     def bind(self, owners: Tensor | None) -> Partition:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcap.data.partitions.base import Partition, registry, samples_each
+from fedcap.data.partitions.base import Partition, Shards, registry, samples_each
 
 
 @registry.register("iid")
@@ -17,8 +17,8 @@ class IID(Partition):
 
     def __call__(
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
-    ) -> list[Tensor]:
+    ) -> Shards:
         """Shuffle all samples and split them into parts of equal size."""
         each = samples_each(labels, clients, samples)
         order = torch.randperm(len(labels), generator=generator)
-        return list(torch.split(order[: clients * each], each))
+        return Shards(order[: clients * each], torch.arange(clients + 1) * each)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcap.data.partitions.base import Partition, capped, registry
+from fedcap.data.partitions.base import Partition, Shards, capped, registry
 from fedcap.errors import InputError
 
 _NO_OWNERS = (
@@ -30,7 +30,7 @@ class Natural(Partition):
 
     def __call__(
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
-    ) -> list[Tensor]:
+    ) -> Sequence[Tensor]:
         """Raise an `InputError`: without owners (see `bind`) there is no natural partition."""
         raise InputError(_NO_OWNERS)
 
@@ -44,7 +44,7 @@ class _ByOwner(Partition):
 
     def __call__(
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
-    ) -> list[Tensor]:
+    ) -> Sequence[Tensor]:
         """Give each owner its samples, at most `samples`; draw `clients` owners if there are more."""
         owners, sizes = self.owners.unique(return_counts=True)  # type: ignore[no-untyped-call]
         if clients > len(owners):
@@ -52,14 +52,13 @@ class _ByOwner(Partition):
                 f"{clients} clients, but the data has {len(owners)} owners:"
                 f" {clients - len(owners)} are missing"
             )
-        chosen = owners
+        shards = Shards(self.owners.argsort(stable=True), torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
         if clients < len(owners):
-            chosen = owners[torch.randperm(len(owners), generator=generator)[:clients].sort().values]
-        samples_of = dict(
-            zip(owners.tolist(), torch.split(self.owners.argsort(stable=True), sizes.tolist()), strict=True)
-        )
-        return capped([samples_of[owner] for owner in chosen.tolist()], samples, generator)
+            drawn = torch.randperm(len(owners), generator=generator)[:clients].sort().values
+            shards = Shards.of([shards[at] for at in drawn.tolist()])
+        return shards if samples is None else capped(shards, samples, generator)
 
     def client_names(self, shares: Sequence[Tensor], owner_names: Sequence[str]) -> tuple[str, ...]:
         """Return the owners' names."""
-        return tuple(owner_names[int(self.owners[share[0]])] for share in shares)
+        shards = Shards.of(shares)
+        return tuple(owner_names[owner] for owner in self.owners[shards.order[shards.offsets[:-1]]].tolist())

@@ -54,8 +54,8 @@ LINGER_SECONDS = 10.0
 """How long an earlier SuperLink may take to end after a kill."""
 END_SECONDS = 5.0
 """How long a ServerApp may take to end after a signal."""
-COMMAND_SECONDS = 60.0
-"""How long a `flwr` command may take."""
+COMMAND_SECONDS = 300.0
+"""How long a `flwr` command may take: long enough for a busy machine."""
 
 
 def run_server(

@@ -9,8 +9,8 @@ const HOW_TO_READ =
   "Each row is the model of a client. Each column is a client whose model is mixed into it. A stronger colour is a " +
   "larger weight. Similar clients are next to each other, so groups appear as blocks. Dots: did not take part.";
 const WHAT_TO_LOOK_FOR =
-  "Similar clients give each other larger weights from round to round. Malicious clients get small weights or are " +
-  "removed. Choose a row to see the weights of its model.";
+  "Similar clients should give each other larger weights from round to round. Malicious clients should get small " +
+  "weights, or be removed. Choose a row to see the weights of its model.";
 
 export function mixingSection({ run, ui, choose }) {
   const mixing = run.mixing;

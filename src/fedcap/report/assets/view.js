@@ -98,6 +98,7 @@ const SECTIONS = [
 /** What a section shows, for those to which the overview can lead. */
 const CONTENT = {
   detection: "the scores of each client, and who was removed, when and why",
+  mixing: "how much of each model comes from malicious clients",
   attack: "how malicious updates differ from honest ones",
   clients: "the accuracy of each client",
 };

@@ -61,7 +61,8 @@ class WorkerPool(ABC):
     def open(self, runner: TaskRunner, data: Sequence[LocalData]) -> None:
         """Prepare for this runner and these clients' samples, in place of earlier ones.
 
-        A task's `row` is the place of its client in `data`.
+        A task's `row` is the place of its client in `data`. A client's samples are read for each of its
+        tasks, so `data` may make them when they are read.
         """
 
     def run(
@@ -196,23 +197,24 @@ class NotPortableError(Exception):
     """Something cannot be sent to another process; the message says what and why."""
 
 
-class _CheckingPickler(pickle.Pickler):
+class CheckingPickler(pickle.Pickler):
     """A pickler that refuses classes and functions of modules that a worker could not import."""
 
-    def persistent_id(self, thing: Any) -> None:
-        """Check each object before it is pickled."""
+    def persistent_id(self, thing: Any) -> Any:
+        """Check each object before it is pickled; return None, for "pickle it"."""
         module = getattr(thing, "__module__", None) if callable(thing) else None
         if isinstance(module, str) and hasattr(thing, "__qualname__") and not importable(module):
             raise NotPortableError(
                 f"{thing.__qualname__} is defined in {module}, where worker processes cannot find it"
             )
+        return None
 
 
-def carried(thing: Any) -> bytes:
+def carried(thing: Any, pickler: Callable[[io.BytesIO], CheckingPickler] = CheckingPickler) -> bytes:
     """Return an object pickled for a worker process; raise `NotPortableError` if none could load it."""
     buffer = io.BytesIO()
     try:
-        _CheckingPickler(buffer).dump(thing)
+        pickler(buffer).dump(thing)
     except NotPortableError:
         raise
     except Exception as error:  # the type of the error depends on what is pickled

@@ -28,8 +28,15 @@ from torch import Tensor
 
 from fedcap.state import Tensors
 from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
-from fedcap.training.workers.base import MAX_DEATHS, RemotePool, StoreState, TaskResults, WorkerError
-from fedcap.training.workers.shared_memory import Memory, Opening, Shared, SharedData, Workspace
+from fedcap.training.workers.base import (
+    MAX_DEATHS,
+    NotPortableError,
+    RemotePool,
+    StoreState,
+    TaskResults,
+    WorkerError,
+)
+from fedcap.training.workers.shared_memory import Memory, Opening, Packed, Shared, Workspace
 
 
 class Child:
@@ -148,10 +155,17 @@ class ProcessPool(RemotePool):
         self._samples, self._size = Memory(), size
         while len(self._workers) < min(self._count, len(data)):
             self._workers.append(WorkerProcess())
-        self._opening = Opening(runner, SharedData.copy(data, self._samples), sys.path)
+        self._opening = Opening(runner, self._packed(data), sys.path)
         for worker in self._workers:
             worker.workspace = Workspace()
             worker.send(self._opening)
+
+    def _packed(self, data: Sequence[LocalData]) -> Packed:
+        """Return the data in a form that workers can open: samples as such, if they cannot make them."""
+        try:
+            return Packed.of(data, self._samples)
+        except NotPortableError:
+            return Packed.of(list(data), self._samples)
 
     def _run(
         self,

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedcap.errors import InputError
-from fedcap.state import Tensors
+from fedcap.state import Samples, Tensors
 from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers.base import (
     MAX_DEATHS,
@@ -34,7 +34,6 @@ from fedcap.training.workers.base import (
     WorkerError,
     task_error,
 )
-from fedcap.training.workers.shared_memory import from_tensors, to_tensors
 
 LOG = logging.getLogger("fedcap")
 QUIET = ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")
@@ -114,6 +113,16 @@ def _check_address(address: str | None) -> None:
     socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
 
 
+def channels_last(tensor: Tensor) -> Tensor:
+    """Return images n×C×H×W as n×H×W×C, their order in memory; other tensors are returned unchanged."""
+    return tensor.permute(0, 2, 3, 1) if tensor.ndim == 4 else tensor
+
+
+def channels_first(tensor: Tensor) -> Tensor:
+    """Return the tensor from which `channels_last` has made this one."""
+    return tensor.permute(0, 3, 1, 2) if tensor.ndim == 4 else tensor
+
+
 class RayActor:
     """The runner on a node. Samples and models come with each task, from the object store of the node."""
 
@@ -136,7 +145,8 @@ class RayActor:
         try:
             received = torch.from_numpy(np.stack(models)) if models else torch.empty(0, self._runner.size)
             before = {name: torch.tensor(array) for name, array in own.items()}
-            data = from_tensors([torch.from_numpy(part) for part in samples])
+            parts = [channels_first(torch.from_numpy(part)) for part in samples]
+            data = LocalData(Samples(*parts[:2]), Samples(*parts[2:]))
             result = self._runner.run(task, data, received, before)
             update = None if result.update is None else result.update.detach().numpy()
             state = result.state
@@ -159,12 +169,14 @@ class RayPool(RemotePool):
         self._pending: dict[Any, tuple[Any, int | None]] = {}
         """By Ray's reference to an answer: the actor, and the place of its task (None while it loads)."""
         self._runner: Any = None
-        self._samples: list[Any] = []
+        self._data: Sequence[LocalData] = ()
+        self._samples: dict[int, Any] = {}
+        """By the rows of clients that had a task, Ray's references to their samples."""
         self._size = 0
 
     def _open(self, runner: bytes, size: int, data: Sequence[LocalData]) -> None:
         """Put runner and samples into the object store, and let every actor load the runner."""
-        self._samples = [self._ray.put([part.numpy() for part in to_tensors(local)]) for local in data]
+        self._data, self._samples = data, {}
         self._runner, self._size = self._ray.put(runner), size
         self._pending.clear()
         wanted = min(self._count or max(1, self._cluster.cores()), len(data))
@@ -207,7 +219,7 @@ class RayPool(RemotePool):
                     task = tasks[place]
                     state = {name: tensor.numpy() for name, tensor in states[place].items()}
                     received = [stored[row] for row in task.models]
-                    answer = actor.run.remote(task, state, self._samples[task.row], *received)
+                    answer = actor.run.remote(task, state, self._stored_samples(task.row), *received)
                     self._pending[answer] = actor, place
             for reference in self._wait():
                 actor, done = self._pending.pop(reference)
@@ -226,6 +238,14 @@ class RayPool(RemotePool):
                 if after is not None:
                     store(done, {name: torch.tensor(array) for name, array in after.items()})
         return TaskResults(updates, [results[place] for place in range(len(tasks))])
+
+    def _stored_samples(self, row: int) -> Any:
+        """Return Ray's reference to a client's samples, which are put into the object store once."""
+        if row not in self._samples:
+            local = self._data[row]
+            parts = (local.train.x, local.train.y, local.test.x, local.test.y)
+            self._samples[row] = self._ray.put([channels_last(part).numpy() for part in parts])
+        return self._samples[row]
 
     def _free(self) -> list[Any]:
         """Return the actors that neither run a task nor load the runner."""
@@ -264,5 +284,5 @@ class RayPool(RemotePool):
         if self._ray.is_initialized():
             for actor in self._actors:
                 self._ray.kill(actor)
-        self._actors, self._pending, self._samples, self._runner = [], {}, [], None
+        self._actors, self._pending, self._samples, self._runner = [], {}, {}, None
         self._cluster.close()

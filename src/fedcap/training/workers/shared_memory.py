@@ -1,25 +1,30 @@
 """Tensors that several processes can map, in memory files without a name, and messages that refer to them.
 
 The kernel frees the memory of such a file once no process has it open or mapped, even if they were killed.
-The samples of all clients are copied once, for all workers. Each worker also has a small workspace: the
-models that a client receives, and the client's state before and after the task.
+The data set and its partition are copied once, for all workers, or mapped from the files of the cache. Each
+worker also has a small workspace: the models that a client receives, and the client's state before and after
+the task.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import os
+import pickle
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
+from typing import Any, BinaryIO, Self
 
 import torch
 from torch import Tensor
 
-from fedcap.state import Samples, Tensors
-from fedcap.training.task import LocalData, Task
+from fedcap.state import Tensors, map_array, mapped_file
+from fedcap.training.task import Task
+from fedcap.training.workers.base import CheckingPickler, carried
 
 _numbers = itertools.count()
 
@@ -94,86 +99,84 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
-class _Column:
-    """A shared tensor that is written part by part, along the first dimension."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._descriptor = memory.file()
-        self._file = open(self._descriptor, "wb", closefd=False)  # noqa: SIM115
-        self._row: tuple[torch.Size, torch.dtype] | None = None
-        """The shape and type of one row."""
-        self.offsets = [0]
-        """Where each part begins, and where the last one ends."""
-
-    def append(self, part: Tensor) -> None:
-        """Copy a part to the end of the file."""
-        row = part.shape[1:], part.dtype
-        self._row = self._row or row
-        if row != self._row:
-            raise ValueError(f"samples of all clients should be alike (got {self._row} and {row})")
-        self._file.write(_bytes_of(part))
-        self.offsets.append(self.offsets[-1] + len(part))
-
-    def handle(self) -> SharedTensor:
-        """Return the handle of all parts."""
-        self._file.close()
-        assert self._row is not None
-        shape, dtype = self._row
-        return SharedTensor.of(self._descriptor, (self.offsets[-1], *shape), dtype)
-
-
 @dataclass(frozen=True)
-class SharedData:
-    """The samples of all clients in shared memory, one client after the other."""
+class Packed:
+    """An object for other processes: a pickle without its tensors, and the memory file that has them."""
 
-    columns: tuple[SharedTensor, ...]
-    """Training inputs and labels, test inputs and labels: see `to_tensors`."""
-    offsets: SharedTensor
-    """4×(K+1): in column c, client k has the rows from `offsets[c, k]` to `offsets[c, k + 1]`."""
+    content: bytes
+    tensors: SharedTensor
+    """Bytes."""
 
     @classmethod
-    def copy(cls, data: Sequence[LocalData], memory: Memory) -> SharedData:
-        """Copy the samples of each client to shared memory."""
-        columns = [_Column(memory) for _ in range(4)]
-        for local in data:
-            for column, part in zip(columns, to_tensors(local), strict=True):
-                column.append(part)
-        handle, offsets = memory.zeros((4, len(data) + 1), torch.int64)
-        offsets.copy_(torch.tensor([column.offsets for column in columns]))
-        return cls(tuple(column.handle() for column in columns), handle)
+    def of(cls, thing: Any, memory: Memory) -> Packed:
+        """Copy an object; raise `NotPortableError` if no other process could load it.
+
+        Tensors that are mapped from a file are not copied: the other processes map the file too.
+        """
+        descriptor = memory.file()
+        with open(descriptor, "wb", closefd=False) as file:
+            content = carried(thing, partial(_TensorPickler, file=file))
+            file.write(bytes(_ALIGNMENT))  # so that the file is not empty
+            return cls(content, SharedTensor.of(descriptor, [file.tell()], torch.uint8))
+
+    def open(self) -> Any:
+        """Return the object in another process, with tensors that are views of the shared memory."""
+        return _TensorUnpickler(io.BytesIO(self.content), self.tensors.open()).load()
 
 
-class MappedData:
-    """The samples of all clients as a worker sees them; those of one client are views of the memory."""
-
-    def __init__(self, shared: SharedData) -> None:
-        self._columns = [column.open() for column in shared.columns]
-        self._offsets = shared.offsets.open()
-
-    def __getitem__(self, client: int) -> LocalData:
-        starts, stops = self._offsets[:, client].tolist(), self._offsets[:, client + 1].tolist()
-        columns = zip(self._columns, starts, stops, strict=True)
-        return from_tensors([column[start:stop] for column, start, stop in columns])
+_ALIGNMENT = 64
+"""Tensors in a memory file begin at multiples of this number of bytes."""
 
 
-def to_tensors(local: LocalData) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return a client's samples as four tensors; images are n×H×W×C, their order in memory."""
-    train, test = local.train, local.test
-    return _channels_last(train.x), train.y, _channels_last(test.x), test.y
+class _TensorPickler(CheckingPickler):
+    """Writes the tensors of an object to a file of their own."""
+
+    def __init__(self, buffer: io.BytesIO, file: BinaryIO) -> None:
+        super().__init__(buffer)
+        self._file = file
+        self._places: dict[int, tuple[Any, ...]] = {}
+        self._tensors: list[Tensor] = []
+        """Keeps the tensors alive: `_places` has them by their ids."""
+
+    def persistent_id(self, thing: Any) -> Any:
+        """Return where a tensor is; None for other objects."""
+        super().persistent_id(thing)
+        if type(thing) is not Tensor or thing.device.type != "cpu" or thing.layout != torch.strided:
+            return None
+        if id(thing) not in self._places:
+            self._tensors.append(thing)
+            self._places[id(thing)] = self._write(thing)
+        return self._places[id(thing)]
+
+    def _write(self, tensor: Tensor) -> tuple[Any, ...]:
+        """Return the file of a mapped tensor, or write the tensor; images stay channels last."""
+        if (path := mapped_file(tensor)) is not None:
+            return (path,)
+        is_channels_last = not tensor.is_contiguous() and (
+            tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+        )
+        part = tensor.permute(0, 2, 3, 1) if is_channels_last else tensor
+        self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
+        start = self._file.tell()
+        self._file.write(_bytes_of(part))
+        return start, part.shape, part.dtype, is_channels_last
 
 
-def from_tensors(tensors: Sequence[Tensor]) -> LocalData:
-    """Return the samples of which `to_tensors` has made these tensors."""
-    train_x, train_y, test_x, test_y = tensors
-    return LocalData(Samples(_channels_first(train_x), train_y), Samples(_channels_first(test_x), test_y))
+class _TensorUnpickler(pickle.Unpickler):
+    """Reads an object whose tensors are views of one block of bytes."""
 
+    def __init__(self, file: io.BytesIO, tensors: Tensor) -> None:
+        super().__init__(file)
+        self._bytes = tensors
 
-def _channels_last(x: Tensor) -> Tensor:
-    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
-
-
-def _channels_first(x: Tensor) -> Tensor:
-    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+    def persistent_load(self, place: Any) -> Tensor:
+        """Return a tensor, given where it is."""
+        if len(place) == 1:
+            return map_array(place[0])
+        start, shape, dtype, is_channels_last = place
+        stop = start + math.prod(shape) * dtype.itemsize
+        part = self._bytes[start:stop].view(dtype).view(shape)
+        return part.permute(0, 3, 1, 2) if is_channels_last else part
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ class Opening:
     """To a worker: a pickled runner, the samples of its clients, and where to import modules from."""
 
     runner: bytes
-    data: SharedData
+    data: Packed
     path: list[str]
 
 

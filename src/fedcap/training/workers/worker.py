@@ -8,15 +8,16 @@ from __future__ import annotations
 import pickle
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import torch
 from torch import Tensor
 
-from fedcap.training.task import TaskResult, TaskRunner
+from fedcap.training.task import LocalData, TaskResult, TaskRunner
 from fedcap.training.workers.base import WorkerError, task_error
-from fedcap.training.workers.shared_memory import Assignment, MappedData, Opening, SharedTensor
+from fedcap.training.workers.shared_memory import Assignment, Opening, SharedTensor
 
 
 class Worker:
@@ -24,7 +25,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._runner: TaskRunner | None = None
-        self._data: MappedData | None = None
+        self._data: Sequence[LocalData] | None = None
         self._mapped: dict[SharedTensor, Tensor] = {}
         self._error = WorkerError("the worker was given a task before its runner")
 
@@ -33,7 +34,7 @@ class Worker:
         sys.path[:] = message.path
         self._runner, self._mapped = None, {}
         try:
-            self._data = MappedData(message.data)
+            self._data = message.data.open()
             self._runner = pickle.loads(message.runner)
         except Exception as error:
             hint = "move what the script defines into a separate module, or use one worker"

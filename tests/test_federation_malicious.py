@@ -1,6 +1,6 @@
-"""Hostile nodes with registered keys, against a real SuperLink, nginx, server app and two honest sites.
+"""Malicious nodes with registered keys, against a real SuperLink, nginx, server app and two honest sites.
 
-Each hostile node has its own way of breaking the rules. All of them take part in the same round, and that
+Each malicious node has its own way of breaking the rules. All of them take part in the same round, and that
 round closes at its deadline with the honest answers in.
 """
 
@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("flwr")
 from flower_tools import (
-    HostileNode,
+    MaliciousNode,
     Small,
     client_of,
     has_nginx,
@@ -37,45 +37,45 @@ pytestmark = [
 DEADLINE = 25.0
 
 
-def nan(node: HostileNode, message: Any, order: Order) -> None:
+def nan(node: MaliciousNode, message: Any, order: Order) -> None:
     node.answer(message, Answer(order.nonce, order.round, zeros(order) * np.nan, 10))
 
 
-def wrong_shape(node: HostileNode, message: Any, order: Order) -> None:
+def wrong_shape(node: MaliciousNode, message: Any, order: Order) -> None:
     node.answer(message, Answer(order.nonce, order.round, zeros(order)[1:], 10))
 
 
-def vast(node: HostileNode, message: Any, order: Order) -> None:
+def vast(node: MaliciousNode, message: Any, order: Order) -> None:
     node.answer(message, Answer(order.nonce, order.round, np.ones(25_000_000, np.float32), 10))
 
 
-def bomb(node: HostileNode, message: Any, order: Order) -> None:
+def bomb(node: MaliciousNode, message: Any, order: Order) -> None:
     node.send(message, with_bomb(Answer(order.nonce, order.round, zeros(order), 10)))
 
 
-def twice(node: HostileNode, message: Any, order: Order) -> None:
+def twice(node: MaliciousNode, message: Any, order: Order) -> None:
     assert node.answer(message, Answer(order.nonce, order.round, zeros(order), 10))
     again = Answer(order.nonce, order.round, zeros(order) + 1e6, 10)
     node.troubles.append(f"wanted {len(node.answer(message, again))}")
 
 
-def old_round(node: HostileNode, message: Any, order: Order) -> None:
+def old_round(node: MaliciousNode, message: Any, order: Order) -> None:
     node.answer(message, Answer(order.nonce, order.round + 1, zeros(order), 10))
 
 
-def old_nonce(node: HostileNode, message: Any, order: Order) -> None:
+def old_nonce(node: MaliciousNode, message: Any, order: Order) -> None:
     node.answer(message, Answer("0" * 32, order.round, zeros(order), 10))
 
 
-def forged_sender(node: HostileNode, message: Any, order: Order) -> None:
+def forged_sender(node: MaliciousNode, message: Any, order: Order) -> None:
     node.answer(message, Answer(order.nonce, order.round, zeros(order), 10), source=node.node.node_id ^ 1)
 
 
-def never_uploaded(node: HostileNode, message: Any, order: Order) -> None:
+def never_uploaded(node: MaliciousNode, message: Any, order: Order) -> None:
     node.answer(message, Answer(order.nonce, order.round, zeros(order), 10), upload=False)
 
 
-def other_records(node: HostileNode, message: Any, order: Order) -> None:
+def other_records(node: MaliciousNode, message: Any, order: Order) -> None:
     from flwr.app import MetricRecord, RecordDict
 
     node.send(message, RecordDict({"arrays": MetricRecord({"a": 1.0})}))
@@ -114,9 +114,9 @@ BEHAVIOURS = (
 
 
 class Outcome:
-    """The round in which everybody took part, and who is who."""
+    """The round in which all nodes took part, and their names."""
 
-    def __init__(self, federation: Small, nodes: dict[str, HostileNode], record: dict[str, Any]) -> None:
+    def __init__(self, federation: Small, nodes: dict[str, MaliciousNode], record: dict[str, Any]) -> None:
         self.federation, self.nodes, self.record = federation, nodes, record
 
     def refusal(self, behaviour: Any) -> str:
@@ -134,14 +134,14 @@ class Outcome:
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     federation = Small(tmp_path_factory.mktemp("federation"), sites=2, deadline=DEADLINE)
     folders = {behave: federation.add(behave.__name__) for behave in BEHAVIOURS}
-    nodes = {behave.__name__: HostileNode(site, behave) for behave, site in folders.items()}
+    nodes = {behave.__name__: MaliciousNode(site, behave) for behave, site in folders.items()}
     try:
         federation.start_server()
         for site in federation.sites:
             federation.start_site(site)
-        until(lambda: started(nodes), "hostile nodes are online")
-        everybody = {client_of(site) for site in [*federation.sites, *folders.values()]}
-        record = federation.next_record(lambda record: set(record["participants"]) == everybody)
+        until(lambda: started(nodes), "malicious nodes are online")
+        everyone_online = {client_of(site) for site in [*federation.sites, *folders.values()]}
+        record = federation.next_record(lambda record: set(record["participants"]) == everyone_online)
         yield Outcome(federation, nodes, record)
     finally:
         for node in nodes.values():
@@ -149,7 +149,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         federation.stop()
 
 
-def started(nodes: dict[str, HostileNode]) -> bool:
+def started(nodes: dict[str, MaliciousNode]) -> bool:
     """Start those that are not online, as soon as the SuperLink knows their keys."""
     for node in nodes.values():
         if not hasattr(node, "node"):
@@ -181,13 +181,13 @@ def test_the_round_closes_at_its_deadline_with_the_honest_answers_in(outcome: Ou
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_hostile_answer_is_refused_and_noted(outcome: Outcome, behaviour: Any, words: str) -> None:
+def test_a_malicious_answer_is_refused_and_recorded(outcome: Outcome, behaviour: Any, words: str) -> None:
     assert re.search(words, outcome.refusal(behaviour))
 
 
-def test_of_two_answers_the_second_is_not_taken(outcome: Outcome) -> None:
+def test_the_second_of_two_answers_is_ignored(outcome: Outcome) -> None:
     assert outcome.nodes["twice"].troubles[0] == "wanted 0"
 
 
-def test_the_audit_is_whole_after_all_that(outcome: Outcome) -> None:
+def test_the_audit_is_complete_after_the_round(outcome: Outcome) -> None:
     assert verify(outcome.federation.operator.directory / AUDIT) == []
