@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import Killed, Killer, without_times
 from torch import Tensor
 from view_tools import after, calibrated, cosine, matrix, seen
 
@@ -346,15 +345,6 @@ def test_every_adaptive_attack_runs_against_fedcap(attack: Any):
 @pytest.mark.parametrize("attack", ADAPTIVE, ids=str)
 def test_every_adaptive_attack_runs_against_every_method(attack: Any, method: str):
     assert fedcap.Experiment(method=method, attack=attack, **TINY).run().rounds == 3
-
-
-def test_a_killed_run_of_an_adaptive_attack_resumes_with_the_same_result(tmp_path: Any):
-    settings = {**TINY, "attack": {"name": "noisy", "attack": "steady"}, "checkpoint_every": 1}
-    whole = fedcap.Experiment(**settings).run(out=tmp_path / "whole")
-    with pytest.raises(Killed):
-        fedcap.Experiment(**settings).run(out=tmp_path / "killed", observers=[Killer(2)])
-    resumed = fedcap.Experiment(**settings).run(out=tmp_path / "killed")
-    assert without_times(resumed) == without_times(whole)
 
 
 def test_settings_have_all_options_of_an_inner_attack():

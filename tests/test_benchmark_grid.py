@@ -10,13 +10,13 @@ from benchmarks import grid, report
 
 
 @pytest.mark.slow
-def test_cells_an_hour_are_told_with_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_cells_and_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     for name, value in {"SEEDS": 1, "ROUNDS": 1, "ATTACKS": ("none",)}.items():
         monkeypatch.setattr(grid, name, value)
     grid.main()
     text = (tmp_path / "grid.md").read_text()
-    assert "| cells | grid, cells an hour | fedcap run, one after the other | times fedcap run |" in text
+    assert "| cells | grid, cells per hour | fedcap run, one after the other | times fedcap run |" in text
     assert "one in each of 2 workers of a run" in text
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from detection_tools import view_of
-from helpers import Killed, Killer, end_round
+from helpers import end_round
 from torch import nn
 
 import fedcap
@@ -304,26 +303,6 @@ def poisoned() -> dict[str, fedcap.Result]:
         ).run()
         for preset in ("paper", "hardened")
     }
-
-
-def test_a_killed_run_continues_with_the_same_bits(tmp_path: Path) -> None:
-    settings = {
-        "method": {"name": "fedcap", "preset": "hardened"},
-        "attack": "lie",
-        "rounds": 4,
-        "workers": 1,
-        "participation": 0.8,
-    }
-    whole = fedcap.Experiment(dataset="digits", **settings).run(out=tmp_path / "whole")
-    with pytest.raises(Killed):
-        fedcap.Experiment(dataset="digits", **settings).run(
-            out=tmp_path / "half", observers=[Killer(after=2)]
-        )
-    resumed = fedcap.Experiment(dataset="digits", **settings).run(out=tmp_path / "half")
-    assert resumed.removed == whole.removed
-    whole_rounds, half_rounds = ((tmp_path / name / "mixing.bin").read_bytes() for name in ("whole", "half"))
-    assert half_rounds == whole_rounds
-    assert [c.personal for c in resumed.clients] == [c.personal for c in whole.clients]
 
 
 def honest_removed(result: fedcap.Result) -> int:

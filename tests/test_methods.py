@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from helpers import Killed, Killer, end_round, without_times
+from run_tools import mixing_bytes
 from torch import nn
 from training_tools import assert_near
 
@@ -115,9 +117,21 @@ def test_every_method_plays_under_attack_with_half_of_the_clients(name: str, att
     assert result.removed == {}
 
 
-@pytest.mark.parametrize("name", RIVALS)
-def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_path: Path, pool: WorkerPool):
-    experiment = rival(name, attack="min-max", participation=0.6, rounds=3)
+@pytest.mark.parametrize(
+    ("method", "attack"),
+    [
+        *(({"name": name, **options}, "min-max") for name, options in RIVALS.items()),
+        ({"name": "fedcap", "preset": "hardened"}, "lie"),
+        ("fedavg", {"name": "noisy", "attack": "steady"}),
+        ("fedavg", "attack_tools:Counting"),
+    ],
+    ids=str,
+)
+def test_a_resumed_run_with_two_workers_has_the_same_bits(
+    method: Any, attack: Any, tmp_path: Path, pool: WorkerPool
+):
+    settings = {**QUICK, "participation": 0.6, "rounds": 3}
+    experiment = fedcap.Experiment(method=method, attack=attack, **settings)
     whole = experiment.run(out=tmp_path / "whole")
     half = tmp_path / "half"
 
@@ -127,6 +141,7 @@ def test_a_resumed_run_and_one_of_two_workers_have_the_same_bits(name: str, tmp_
     assert without_times(resumed) == without_times(whole)
     assert [r.norms for r in resumed.history] == [r.norms for r in whole.history]
     assert (half / CHECKPOINT).read_bytes() == (tmp_path / "whole" / CHECKPOINT).read_bytes()
+    assert mixing_bytes(half) == mixing_bytes(tmp_path / "whole")
     assert (half / RESULT).exists()
 
 

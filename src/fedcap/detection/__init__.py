@@ -4,6 +4,7 @@
 are removed, and a `Defence` combines both into a `Verdict`. `fedcap.detectors` is the same package.
 """
 
+import fedcap.detection.robust_norm  # noqa: F401 (lists of detectors begin with it, as they always did)
 from fedcap.detection.base import (
     Accusation,
     Defence,
