@@ -148,7 +148,13 @@ def test_a_file_of_ones_own_runs_under_its_name(
 ) -> None:
     monkeypatch.chdir(data_folder)
     write_handwritten(data_folder)
-    quick = ["--rounds=1", "--workers=1", "--set=training.epochs=1", "--set=participation=0.2"]
+    quick = [
+        "--rounds=1",
+        "--workers=1",
+        "--set=training.epochs=1",
+        "--set=training.lr=0.1",
+        "--set=participation=0.2",
+    ]
     code, out, err = call(
         capsys, "run", "--dataset=handwritten62.npz", "--model=cnn-emnist", "--set=dataset.clients=10", *quick
     )

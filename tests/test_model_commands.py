@@ -207,7 +207,7 @@ def test_a_program_describes_itself(capsys: pytest.CaptureFixture[str], tmp_path
     assert json.loads(out) == {"file": str(tmp_path / "m.pt2"), **about}
     digest = json.loads(Path("mine/provenance.json").read_text())["digest"]
     wanted = {"client": "u01", "reading": "personal", "classes": ["cat", "dog"], "run": digest}
-    assert about == {**wanted, "shape": [1, 6, 6], "dtype": "uint8", "features": []}
+    assert about == {**wanted, "shape": [1, 6, 6], "dtype": "uint8"}
 
 
 def test_exported_weights_fit_the_networks_own_module(

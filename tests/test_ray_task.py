@@ -19,6 +19,7 @@ from fedcap.experiments.store import CellStore
 from fedcap.runs import CHECKPOINT, RunDirectory
 from fedcap.runs.outcome import OUTCOME, CellFailure
 from fedcap.simulation import make_pool
+from fedcap.simulation.store import STATES
 from fedcap.training.workers.base import carried
 
 
@@ -46,7 +47,7 @@ def played(cell: Cell, board: BesideMe | None = None, name: str | None = None, k
 def test_a_task_hands_back_a_whole_run_and_tells_of_its_rounds(tmp_path: Path) -> None:
     cell, board, store = cell_of(), BesideMe(), CellStore(tmp_path / "store")
     files = played(cell, board, keep=True)
-    assert set(files) == {*FILES, OUTCOME}
+    assert set(files) == {*FILES, OUTCOME} - {STATES}, "few states of clients are in the checkpoint"
     with RunDirectory(store.directory(cell)) as directory:
         write_run(directory, files)
     cell.experiment.run(tmp_path / "here")

@@ -57,6 +57,8 @@ def check(
 
     It reports what is skipped, missing or broken.
     """
+    from fedcap.data.labels import refuse_identifiers
+
     if name is not None:
         sources = {name: _chosen(name, settings or [])}
     elif settings:
@@ -64,7 +66,9 @@ def check(
     else:
         sources = installable()
     if name is not None and (_is_own(name) or sources[name].files() == []):
-        sources[name].load()  # raises the reason if the user's data, or what is missing, cannot be loaded
+        dataset = sources[name].load()  # raises the reason if the user's data, or a file, cannot be loaded
+        if dataset.classes > 1:  # the data of a federation's site may be of one class
+            refuse_identifiers(dataset.class_names, len(dataset.samples))
     found = [{"name": key, **_checked(source)} for key, source in sources.items()]
     if as_json:
         print_json(found)

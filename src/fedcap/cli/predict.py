@@ -223,6 +223,9 @@ def export(
     more = f", … ({len(classes)} classes)" if len(classes) > CLASSES_SHOWN else ""
     echo(f"{out}: {_whose(client, reading)}")
     echo(f"  input      n×{shape} {about['dtype']}")
+    if names := about.get("features"):
+        rest = f", … ({len(names)} columns, in this order)" if len(names) > CLASSES_SHOWN else ""
+        echo(f"  features   {', '.join(names[:CLASSES_SHOWN])}{rest}")
     echo(f"  classes    {', '.join(classes[:CLASSES_SHOWN])}{more}")
     if out.suffix == ".pt2":
         echo(f'  use        torch.export.load("{out}").module()(x)  # probabilities, n×{len(classes)}')

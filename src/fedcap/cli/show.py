@@ -81,7 +81,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 def summary(settings: Settings, result: Result, path: Path) -> str:
     """Return what ran, the clients' accuracy, the removed clients, and where the records are."""
-    from fedcap.runs import absent_attack, refusals
+    from fedcap.runs import absent_attack, refusals, still_rising
     from fedcap.runs.result import DIVERGED, accuracy_line
 
     malicious = [client.id for client in result.clients if client.malicious]
@@ -104,6 +104,8 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
         )
     if result.stopped is not None:
         lines.append(f"  stopped    {result.stopped}")
+    elif rising := still_rising(result.history):
+        lines.append(f"  rising     {rising}")
     if settings.attack.name != "none" and not malicious:
         named = "clients" in settings.attack.options
         note = absent_attack(settings.attack.name, settings.malicious, len(result.clients), named)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from fedcap.data import tables
 from fedcap.data.base import Dataset, registry
-from fedcap.data.own import Own, from_arrays
+from fedcap.data.encoding import encode, find_levels
+from fedcap.data.own import Own, Prepare, from_arrays
 from fedcap.data.tables import Column, Columns, Roles
 from fedcap.errors import InputError
 
@@ -44,6 +45,8 @@ class Arrays(Own):
     """The test flag of each sample, n, or the data frame's column of test flags."""
     ignore: Columns = ()
     """A data frame's columns to ignore."""
+    prepare: Prepare = None
+    """Fill in missing numbers and encode categories of a data frame: auto. By default, both are refused."""
     hash: str = ""
     """The digest of the data, which replaces the data in the settings in a run's directory."""
 
@@ -62,6 +65,10 @@ class Arrays(Own):
 
     @cached_property
     def _dataset(self) -> Dataset:
+        if self.prepare is not None and not tables.is_frame(self.data):
+            raise InputError(
+                "dataset.prepare is for tables: give a data frame as data", code="bad-value", field="prepare"
+            )
         if self.x is not None or self.y is not None:
             if self.x is None or self.y is None or self.data is not None:
                 raise InputError('dataset must have both "x" and "y", or "data" and neither')
@@ -74,7 +81,10 @@ class Arrays(Own):
                 if value is not None and not isinstance(value, str | int)
             }
             roles = self._roles()
-            arrays = tables.arrays(_WHAT, self.data, roles)
+            arrays = tables.arrays(_WHAT, self.data, roles, raw=self.prepare is not None)
+            if self.prepare is not None:
+                arrays["levels"] = find_levels(_WHAT, arrays["x"])
+                arrays["x"] = encode(_WHAT, arrays["x"], arrays["levels"])
             return from_arrays(_WHAT, **{**arrays, **separate}, features=roles.features)
         if self.label is not None or self.ignore:
             raise InputError(

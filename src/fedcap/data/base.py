@@ -51,6 +51,8 @@ class Dataset:
     """The digest, if it is already known."""
     features: tuple[str, ...] = ()
     """The names of the features of a table, in order; empty if they have no names."""
+    levels: tuple[tuple[str, ...], ...] = ()
+    """The categories of each column of a table that is to be encoded, empty for numbers; else empty."""
 
     @property
     def classes(self) -> int:
@@ -73,9 +75,12 @@ class Dataset:
         return Samples(torch.from_numpy(x), self.samples.y[indices])
 
     def digest(self) -> str:
-        """Return a hash of all samples, labels, owners and test flags."""
+        """Return a hash of all samples, labels, owners and test flags, and of the categories of a table."""
+        if self.hash:
+            return self.hash
         parts = (self.samples.x, self.samples.y, self.owners, self.test)
-        return self.hash or tensors_digest(*(part for part in parts if part is not None))
+        found = tensors_digest(*(part for part in parts if part is not None))
+        return text_digest([found, repr(self.levels)]) if self.levels else found
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,10 @@ class FederatedData:
     """The numbers of training and of test samples, K each."""
     features: tuple[str, ...] = ()
     """The names of the features of a table, in order; empty if they have no names."""
+    levels: tuple[tuple[str, ...], ...] = ()
+    """The categories of each column of an encoded table, empty for numbers; else empty."""
+    medians: Mapping[str, Tensor] = field(default_factory=dict)
+    """The medians of each client's columns, by the client's name; empty if no table is encoded."""
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -236,7 +245,7 @@ class Source(ABC):
     def load(self) -> Dataset:
         """Return all samples."""
 
-    def prepare(self, federated: FederatedData) -> FederatedData:
+    def prepared(self, federated: FederatedData) -> FederatedData:
         """Return the clients' data in the form that they train on."""
         return federated
 

@@ -70,6 +70,7 @@ def _store(entry: Path, dataset: Dataset) -> None:
             "notes": dataset.notes,
             "hash": dataset.hash,
             "features": dataset.features,
+            "levels": dataset.levels,
             "files": {},
         }
         for name, array in _arrays(dataset).items():
@@ -105,6 +106,7 @@ def _open(entry: Path) -> Dataset | None:
             tuple(facts["notes"]),
             facts["hash"],
             tuple(facts.get("features", ())),
+            tuple(map(tuple, facts.get("levels", ()))),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

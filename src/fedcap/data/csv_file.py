@@ -21,9 +21,10 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry
 from fedcap.data.cache import cached, hashes
+from fedcap.data.encoding import encode, find_levels
 from fedcap.data.files import refuse_web_page, unusable_error
 from fedcap.data.labels import gaps_error, missing_places
-from fedcap.data.own import Own, from_arrays
+from fedcap.data.own import Own, Prepare, from_arrays
 from fedcap.data.tables import Column, Columns, Place, Roles, number, refuse_gaps, refuse_text
 from fedcap.errors import InputError
 
@@ -48,6 +49,8 @@ class Csv(Own):
     """The column of test flags; by default the one called test."""
     ignore: Columns = ()
     """Columns to ignore."""
+    prepare: Prepare = None
+    """Fill in missing numbers and encode categories: auto. By default, both are refused."""
 
     def has_owners(self) -> bool:
         """Return whether the file has a column of owners."""
@@ -74,6 +77,8 @@ class Csv(Own):
         """Return all rows as vectors of numbers."""
         files, roles = self.files(), self.roles()
         content = {"files": hashes(files), "roles": asdict(roles)}
+        if self.prepare is not None:
+            return cached("csv", {**content, "prepare": 1}, lambda: _read_encoded(files[0], roles))
         return cached("csv", content, lambda: _read(files[0], roles))
 
 
@@ -146,9 +151,24 @@ def _read(path: Path, roles: Roles) -> Dataset:
     what = str(path)
     refuse_text(what, wrong, place)
     refuse_gaps(what, x, roles.features, place)
-    arrays = {key: typed(what, named[key], column, place) for key, column in texts.items()}
+    arrays: dict[str, Any] = {key: typed(what, named[key], column, place) for key, column in texts.items()}
     notes = (f"{path.name}: a column without a name is left out",) if "" in names else ()
     return from_arrays(what, x, **arrays, notes=notes, features=roles.features)
+
+
+def _read_encoded(path: Path, roles: Roles) -> Dataset:
+    """Return a table that may have missing values and categories."""
+    what, columns = str(path), read_columns(path)
+    given = {"y": roles.label, "client": roles.client, "test": roles.test}
+    arrays: dict[str, Any] = {
+        key: typed(what, name, columns[name].tolist(), lambda row: f"row {row + 1}")
+        for key, name in given.items()
+        if name is not None
+    }
+    features = {name: columns[name] for name in roles.features}
+    levels = find_levels(what, features)
+    x = encode(what, features, levels)
+    return from_arrays(what, x, **arrays, features=roles.features, levels=levels)
 
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:

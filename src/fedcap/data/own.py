@@ -12,13 +12,14 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcap.data.base import Count, Dataset, FederatedData, Source, registry
+from fedcap.data.encoding import Levels, encoded
 from fedcap.data.labels import flags, numbered, numeric_labels_note, one_each
 from fedcap.data.tables import column_names, feature_names, is_frame, matrix
 from fedcap.errors import InputError
@@ -34,6 +35,10 @@ _SHOWN = 5
 _EXAMINED = 1_000
 """The number of clients whose samples are looked at for notes."""
 _NEEDED = "give a .csv file, an .npz file with x and y, or a folder of images by class"
+
+
+Prepare = Literal["auto"] | None
+"""Whether missing values and categories of a table are encoded."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,9 @@ class Own(Source):
         if self.partition is None:
             object.__setattr__(self, "partition", "natural" if self.has_owners() else "iid")
 
-    def prepare(self, federated: FederatedData) -> FederatedData:
-        """Standardise each client's inputs, if `standardise` is set."""
+    def prepared(self, federated: FederatedData) -> FederatedData:
+        """Encode tables that are to be encoded, and standardise each client's inputs, if that is set."""
+        federated = encoded(federated) if federated.levels else federated
         return federated.standardised() if self.standardise else federated
 
     def doubts(self, federated: FederatedData) -> list[str]:
@@ -77,9 +83,9 @@ class Own(Source):
 
     @classmethod
     def suggest(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of the data set named by `like`, if given."""
+        """Return the settings of the data set named by `like`, or a learning rate that is chosen."""
         if not options.get("like"):
-            return super().suggest(options)
+            return {"training": {"lr": "auto"}}
         other: Any = registry.get(options["like"])
         partition = other.default_partition()
         if partition == "groups":
@@ -115,7 +121,8 @@ def _unscaled(federated: FederatedData) -> str | None:
     value, place = largest.flatten().max(dim=0)
     if float(value) <= _LARGE:
         return None
-    name = f"feature {federated.features[int(place)]!r}" if federated.features else "the inputs"
+    is_named = len(federated.features) == largest.numel()
+    name = f"feature {federated.features[int(place)]!r}" if is_named else "the inputs"
     return (
         f"{name} has values up to {float(value):.4g}, too large for most networks to learn from: scale the"
         " inputs, or let fedcap do it with dataset.standardise=true"
@@ -174,10 +181,12 @@ def from_arrays(
     test: Any = None,
     notes: tuple[str, ...] = (),
     features: Any = None,
+    levels: Levels = (),
 ) -> Dataset:
     """Return arrays as a data set; `what` names their origin in error messages.
 
-    `features` has the names of the columns of x; a data frame has its own names.
+    `features` has the names of the columns of x; a data frame has its own names. With `levels`, x is a table
+    that is to be encoded, and may have missing values.
     """
     inputs = as_array(what, x)
     if is_frame(x):
@@ -198,8 +207,8 @@ def from_arrays(
     if test is not None:
         tests = flags(what, "test", one_each(what, "test", test, length))
     names = () if features is None else feature_names(what, features, inputs.shape)
-    samples = Samples(as_inputs(what, inputs), targets)
-    return Dataset(samples, classes, owners, owner_names, tests, notes, features=names)
+    samples = Samples(torch.from_numpy(inputs) if levels else as_inputs(what, inputs), targets)
+    return Dataset(samples, classes, owners, owner_names, tests, notes, features=names, levels=levels)
 
 
 def as_array(what: str, x: Any) -> np.ndarray:

@@ -37,7 +37,7 @@ def federate_source(
     samples = None if source.samples == "all" else source.samples
     partition = partitions.registry.build(partition_table(source))
     share = source.train_share
-    return source.prepare(federate(dataset, partition, source.clients, samples, share, seed, root, holdout))
+    return source.prepared(federate(dataset, partition, source.clients, samples, share, seed, root, holdout))
 
 
 def partition_table(source: Source) -> dict[str, Any]:
@@ -97,6 +97,7 @@ def federate(
         dataset.pixels,
         sizes=(train, test),
         features=dataset.features,
+        levels=dataset.levels,
     )
 
 

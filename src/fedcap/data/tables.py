@@ -234,23 +234,25 @@ def column_names(frame: Any) -> list[str]:
 def matrix(what: str, frame: Any) -> np.ndarray:
     """Return a data frame of features as a matrix of numbers, n×F."""
     _refuse_twins(what, column_names(frame))
-    return _features(what, _columns(frame, column_names(frame)))
+    return _features(what, columns_of(frame, column_names(frame)))
 
 
-def arrays(what: str, frame: Any, roles: Roles) -> dict[str, Any]:
-    """Return the x, y, client and test of a data frame."""
+def arrays(what: str, frame: Any, roles: Roles, raw: bool = False) -> dict[str, Any]:
+    """Return the x, y, client and test of a data frame; if `raw`, x has the columns by name, unchanged."""
     given = {"y": roles.label, "client": roles.client, "test": roles.test}
     named = {key: name for key, name in given.items() if name is not None}
-    columns = _columns(frame, [*named.values(), *roles.features])
+    columns = columns_of(frame, [*named.values(), *roles.features])
     for name in named.values():
         gaps = missing_places(columns[name])
         if len(gaps):
-            raise gaps_error(what, f"column {name!r}", gaps, len(frame), _row(int(gaps[0])))
+            raise gaps_error(what, f"column {name!r}", gaps, len(frame), row_in_words(int(gaps[0])))
     found: dict[str, Any] = {key: columns[name] for key, name in named.items()}
-    return {**found, "x": _features(what, {name: columns[name] for name in roles.features})}
+    features = {name: columns[name] for name in roles.features}
+    return {**found, "x": features if raw else _features(what, features)}
 
 
-def _columns(frame: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
+def columns_of(frame: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return columns of a data frame as arrays, by name."""
     keys = dict(zip(column_names(frame), frame.columns, strict=True))
     return {name: np.asarray(frame[keys[name]]) for name in names}
 
@@ -267,10 +269,11 @@ def _features(what: str, columns: dict[str, np.ndarray]) -> np.ndarray:
         if None in cells:
             wrong[name] = (column[cells.index(None)], cells.index(None))
         x[:, place] = [np.nan if cell is None else cell for cell in cells]
-    refuse_text(what, wrong, _row)
-    refuse_gaps(what, x, list(columns), _row)
+    refuse_text(what, wrong, row_in_words)
+    refuse_gaps(what, x, list(columns), row_in_words)
     return x
 
 
-def _row(row: int) -> str:
+def row_in_words(row: int) -> str:
+    """Return the place of a row of a data frame."""
     return f"row {row} (counted from 0)"

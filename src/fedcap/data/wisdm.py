@@ -76,7 +76,7 @@ class Wisdm(Source):
         source = {"files": hashes(files), "window": self.window}
         return cached("wisdm", source, lambda: _decode(files[0], self.window))
 
-    def prepare(self, federated: FederatedData) -> FederatedData:
+    def prepared(self, federated: FederatedData) -> FederatedData:
         """Standardise each client's windows, if `standardise` is set."""
         return federated.standardised() if self.standardise else federated
 

@@ -55,7 +55,7 @@ def load_site_data(dataset: Mapping[str, Any], client: str | None, seed: int, pl
     loaded = _fitting(source.load(), plan)
     if client is None:
         share = source.train_share
-        federated = source.prepare(
+        federated = source.prepared(
             replace(data.federate(loaded, Whole(), 1, None, share, seed), names=(ALL,))
         )
     else:
@@ -81,7 +81,9 @@ def load_root(dataset: Mapping[str, Any], count: int, plan: Plan) -> Samples:
     if len(labels) > count:
         chosen = draw_root(labels, chosen[:0], lambda: [], count, plan.seed)
     part = loaded.take(chosen)
-    return source.prepare(FederatedData((ALL,), [(part, part)], len(plan.classes), "", "")).train[0].to("cpu")
+    return (
+        source.prepared(FederatedData((ALL,), [(part, part)], len(plan.classes), "", "")).train[0].to("cpu")
+    )
 
 
 def feature_statistics(dataset: Dataset) -> tuple[Tensor, Tensor]:
@@ -121,6 +123,12 @@ def _source(dataset: Mapping[str, Any]) -> Source:
 
 def _fitting(dataset: Dataset, plan: Plan) -> Dataset:
     """Return the data set with the plan's classes and its order of features; refuse one that does not fit."""
+    if dataset.levels:
+        raise InputError(
+            "dataset.prepare is for runs on one machine: give the sites of a federation a table of numbers",
+            code="data",
+            field="prepare",
+        )
     if plan.features and dataset.features:
         places = places_of("the data", plan.features, dataset.features)
         x = dataset.samples.x[:, places]

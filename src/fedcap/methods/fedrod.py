@@ -133,7 +133,7 @@ class TwoHeads(Learner):
     def begin(self, sgd: SGD) -> None:
         """Get ready for the steps of one `fit`, with both heads."""
         super().begin(sgd)
-        self._own.begin(sgd.momentum, sgd.weight_decay, sgd.clip)
+        self._own.begin(sgd.momentum, sgd.weight_decay, sgd.clip, sgd.optimiser)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the gradient of the generic head's balanced softmax loss."""

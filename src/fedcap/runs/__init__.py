@@ -16,7 +16,7 @@ from fedcap.runs.directory import (
     checked_provenance,
     checked_result,
 )
-from fedcap.runs.findings import absent_attack, always_refused, mass_removal, refusals
+from fedcap.runs.findings import absent_attack, always_refused, mass_removal, refusals, still_rising
 from fedcap.runs.mixing import MIXING, Mixing
 from fedcap.runs.outcome import (
     Curve,
@@ -113,6 +113,7 @@ __all__ = [
     "refusals",
     "removals",
     "settings_key",
+    "still_rising",
     "summarise",
     "to_toml",
 ]

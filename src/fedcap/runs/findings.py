@@ -13,6 +13,8 @@ from statistics import median
 
 from fedcap.runs.rounds import RoundRecord
 
+_RISE = 1.0
+"""The rise of the accuracy, in points, that shows that a run is too short."""
 _ADVICE = (
     "scale the data (dataset.standardise=true for your own), raise the detector's limit"
     " (FedCAP: method.t_norm), or train in fewer or smaller steps (training.epochs, training.lr)"
@@ -63,6 +65,21 @@ def _describe_refused(history: Sequence[RoundRecord], kind: str, clients: set[st
     others = " (the most common reason)" if len(reasons) > 1 else ""
     whose = f"1 {kind}'s" if len(clients) == 1 else f"{len(clients)} {kind}s'"
     return f"{whose} updates were refused in {when}: {reasons.most_common(1)[0][0]}{others}"
+
+
+def still_rising(history: Sequence[RoundRecord]) -> str | None:
+    """Return a sentence if the accuracy rose by more than a point in the last fifth of the rounds."""
+    found = [(record.round, record.accuracy.best) for record in history if record.accuracy is not None]
+    if not found or found[-1][0] < 5:
+        return None
+    last, accuracy = found[-1]
+    earlier = [(number, value) for number, value in found if number <= last - last // 5]
+    if not earlier or accuracy - earlier[-1][1] <= _RISE:
+        return None
+    return (
+        f"accuracy rose by {accuracy - earlier[-1][1]:.1f} points in the last {last - earlier[-1][0]} rounds:"
+        " play more rounds, or set a larger training.lr"
+    )
 
 
 def mass_removal(record: RoundRecord) -> str | None:

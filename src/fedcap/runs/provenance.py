@@ -48,6 +48,8 @@ class Provenance:
     """Whether the inputs were bytes, which are scaled to [−1, 1]."""
     features: Sequence[str] = field(default_factory=list)
     """The names of the features of a table, in order; empty if they have no names."""
+    levels: Sequence[Sequence[str]] = field(default_factory=list)
+    """The categories of each column of an encoded table, empty for numbers; else empty."""
     settings_digest: str = ""
     """The hash of the settings; it shows whether config.toml was changed."""
     course: str = ""
@@ -91,11 +93,14 @@ class Provenance:
         return None
 
     def to_json(self) -> str:
-        """Return the provenance as indented JSON.
+        """Return the provenance as indented JSON, without empty entries of features and levels.
 
         Of many numbered clients it has their number, and the numbers of the malicious ones.
         """
         facts = asdict(replace(self, clients=[]))
+        for name in ("features", "levels"):
+            if not facts[name]:
+                del facts[name]
         if isinstance(self.clients, NumberedNames) and len(self.clients) > LONGEST_LIST:
             malicious = ", ".join(self.malicious)
             facts |= {"clients": len(self.clients), "malicious": []}

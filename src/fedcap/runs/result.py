@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from fedcap.errors import InputError, plural
 from fedcap.names import LONGEST_LIST
-from fedcap.runs.findings import all_removed
+from fedcap.runs.findings import all_removed, still_rising
 from fedcap.runs.rounds import ClassCounts, ClassCountsRecord, RoundRecord, finite
 
 if TYPE_CHECKING:
@@ -265,6 +265,8 @@ def _describe(result: Result) -> str:
     lines.append(f"  accuracy   {accuracy_line(*figures)}")
     if result.diverged:
         lines.append(f"  diverged   {DIVERGED}")
+    if rising := still_rising(result.history):
+        lines.append(f"  rising     {rising}")
     if result.fpr is not None:
         lines.append(f"  detection  {removed_line(result.removed, attackers, 'honest client')}")
     return "\n".join(lines)

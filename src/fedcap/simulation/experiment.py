@@ -56,7 +56,8 @@ class Experiment(Setup):
             raised = error.errors()[0].get("ctx", {}).get("error")
             if isinstance(raised, UserCodeError):
                 raise raised from raised.__cause__
-            raise invalid(error, explain(error, type(self).model_fields)) from None
+            known = [name for name, field in type(self).model_fields.items() if not field.exclude]
+            raise invalid(error, explain(error, known)) from None
 
     def run(
         self,

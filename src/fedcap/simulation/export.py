@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
+from fedcap.data.encoding import categories
 from fedcap.errors import InputError
 from fedcap.simulation.inputs import Predictor
 from fedcap.simulation.models import TrainedModels
@@ -43,13 +44,18 @@ def exported(
         "client": client,
         "reading": reading,
         "classes": list(models.inputs.class_names),
-        "shape": list(preparation.shape),
+        "shape": list(preparation.raw_shape),
         "dtype": preparation.dtype,
-        "features": list(preparation.features),
         "run": run,
     }
+    if preparation.features:
+        about["features"] = list(preparation.features)
+    if preparation.encoding is not None:
+        about["levels"] = categories(preparation.features, preparation.encoding.levels)
     if suffix == ".pt2":
         return _program(predictor, about), about
+    if preparation.encoding is not None:
+        about["medians"] = preparation.encoding.medians.tolist()
     if preparation.scaling is not None:
         about["mean"] = preparation.scaling.mean.tolist()
         about["deviation"] = preparation.scaling.deviation.tolist()
@@ -66,7 +72,7 @@ def _program(predictor: Predictor, about: Mapping[str, Any]) -> bytes:
     """Return preparation, model and softmax as one program that takes any number of inputs."""
     preparation = predictor.preparation
     predictor.requires_grad_(False)
-    example = torch.zeros(2, *preparation.shape, dtype=getattr(torch, preparation.dtype))
+    example = torch.zeros(2, *preparation.raw_shape, dtype=getattr(torch, preparation.dtype))
     try:
         with torch.no_grad(), _quietly():
             batch = torch.export.Dim("batch", min=1)

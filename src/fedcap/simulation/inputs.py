@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from fedcap.data import FederatedData
 from fedcap.data.base import Scaling
+from fedcap.data.encoding import Encoding, Levels, encode
 from fedcap.data.own import as_array, as_inputs
-from fedcap.data.tables import column_names, is_frame, listed, places_of
+from fedcap.data.tables import column_names, columns_of, is_frame, listed, places_of
 from fedcap.errors import InputError, warn_once
 from fedcap.runs import Provenance
 
@@ -35,18 +36,21 @@ class Inputs:
     """Whether inputs were bytes, which are scaled to [−1, 1]."""
     features: tuple[str, ...] = ()
     """The names of the features of a table, in order; empty if they have no names."""
+    levels: Levels = ()
+    """The categories of each column of an encoded table, empty for numbers; else empty."""
 
     @classmethod
     def of(cls, data: FederatedData) -> Inputs:
         """Return the inputs and classes of networks that train on this data."""
         names = data.class_names or tuple(str(label) for label in range(data.classes))
-        return cls(data.shape, names, data.pixels, data.features)
+        return cls(data.shape, names, data.pixels, data.features, data.levels)
 
     @classmethod
     def recorded(cls, provenance: Provenance) -> Inputs:
         """Return what a run recorded."""
         names, features = tuple(provenance.class_names), tuple(provenance.features)
-        return cls(tuple(provenance.shape), names, provenance.pixels, features)
+        levels = tuple(map(tuple, provenance.levels))
+        return cls(tuple(provenance.shape), names, provenance.pixels, features, levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +63,17 @@ class Preparation:
     """How the client's inputs were standardised, if they were."""
     features: tuple[str, ...] = ()
     """The names of the features of a table, in order; empty if they have no names."""
+    encoding: Encoding | None = None
+    """How missing values and categories of a table were encoded, if they were."""
 
     def __call__(self, inputs: Any) -> Tensor:
         """Return inputs, n×H×W, n×H×W×C, n×C×H×W or n×…, as the client's network takes them."""
         return self.scaled(self.arranged(inputs))
+
+    @property
+    def raw_shape(self) -> tuple[int, ...]:
+        """The shape of one input that `scaled` takes."""
+        return self.shape if self.encoding is None else (len(self.encoding.levels),)
 
     @property
     def dtype(self) -> str:
@@ -74,6 +85,8 @@ class Preparation:
 
         The columns of a data frame are matched to the run's features by name, in any order.
         """
+        if self.encoding is not None:
+            return torch.from_numpy(self._encoded(inputs, self.encoding.levels))
         array = as_array(WHAT, inputs)
         if self.features and is_frame(inputs):
             array = array[:, places_of(WHAT, self.features, column_names(inputs))]
@@ -94,9 +107,23 @@ class Preparation:
             f"{WHAT}: x has the shape {given}; the run's networks take {taken}", code="data-shape", field="x"
         )
 
+    def _encoded(self, inputs: Any, levels: Levels) -> np.ndarray:
+        """Return a table as numbers, n×C."""
+        if not is_frame(inputs):
+            raise InputError(
+                f"{WHAT}: the run's table has missing values or categories: give a table with named columns",
+                code="data-shape",
+                field="x",
+            )
+        names = column_names(inputs)
+        wanted = [names[place] for place in places_of(WHAT, self.features, names)]
+        return encode(WHAT, columns_of(inputs, wanted), levels)
+
     def scaled(self, x: Tensor) -> Tensor:
         """Return arranged inputs as the network takes them."""
         x = x.to(torch.float32)
+        if self.encoding is not None:
+            x = self.encoding.apply(x)
         if self.pixels:
             x = x / 127.5 - 1
         return x if self.scaling is None else self.scaling.apply(x)
@@ -117,14 +144,15 @@ class Predictor(nn.Module):
 
 
 def scaling_tensors(data: FederatedData) -> dict[str, Tensor]:
-    """Return the clients' means and deviations, stacked in the order of their names; empty without any."""
-    if not data.scaling:
-        return {}
-    each = [data.scaling[name] for name in data.names]
-    return {
-        "mean": torch.stack([scaling.mean for scaling in each]),
-        "deviation": torch.stack([scaling.deviation for scaling in each]),
-    }
+    """Return the clients' means, deviations and medians, if any, stacked in the order of their names."""
+    found = {}
+    if data.scaling:
+        each = [data.scaling[name] for name in data.names]
+        found["mean"] = torch.stack([scaling.mean for scaling in each])
+        found["deviation"] = torch.stack([scaling.deviation for scaling in each])
+    if data.medians:
+        found["median"] = torch.stack([data.medians[name] for name in data.names])
+    return found
 
 
 def _bytes(x: np.ndarray) -> np.ndarray:

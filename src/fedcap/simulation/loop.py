@@ -161,10 +161,11 @@ class Clients:
 class Simulation:
     """The state of a simulated federation between two rounds; `play` plays the next round."""
 
-    def __init__(self, experiment: Setup, pool: WorkerPool) -> None:
+    def __init__(self, experiment: Setup, pool: WorkerPool, data: FederatedData | None = None) -> None:
+        """Load the experiment's data, unless the data of the clients is given."""
         self.experiment = experiment
         self.method = experiment.trainer
-        self.data = experiment.load_data()
+        self.data = experiment.load_data() if data is None else data
         self.names = self.data.names
         """The clients' names, in the order of the data."""
         experiment.check_clients(self.names)
@@ -195,7 +196,7 @@ class Simulation:
         self._runner = TaskRunner(
             build,
             self.method,
-            experiment.training,
+            experiment.chosen_training,
             experiment.seed,
             self.layout.size,
             device,

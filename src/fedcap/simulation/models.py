@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from fedcap import methods, models, runs
 from fedcap.data.base import Scaling
+from fedcap.data.encoding import Encoding
 from fedcap.errors import InputError, nearest
 from fedcap.methods import Method
 from fedcap.runs import CHECKPOINT, RESULT, Provenance, RunDirectory
@@ -226,13 +227,19 @@ class TrainedModels:
             return Preparation(inputs.shape, inputs.pixels, features=inputs.features)
         if who is None:
             raise InputError(
-                "the run standardised each client's inputs by its own data: name the client",
+                "the run prepared each client's inputs by its own data: name the client",
                 code="missing-client",
                 field="client",
             )
         row = self.clients.index(who)
-        own = Scaling(*(scaling[part][row].cpu().clone() for part in ("mean", "deviation")))
-        return Preparation(inputs.shape, inputs.pixels, own, inputs.features)
+        own = {name: stacked[row].cpu().clone() for name, stacked in scaling.items()}
+        return Preparation(
+            inputs.shape,
+            inputs.pixels,
+            Scaling(own["mean"], own["deviation"]) if "mean" in own else None,
+            inputs.features,
+            Encoding(inputs.levels, own["median"]) if "median" in own else None,
+        )
 
     def predictor(self, client: str | int | None = None, reading: str = "personal") -> Predictor:
         """Return a model together with its preparation and a softmax."""

@@ -239,7 +239,9 @@ class Setup(BaseModel):
     seed: Annotated[int, Field(ge=0)] = 0
     """Fixes all that is drawn: the partition, the malicious clients, the first weights, the mini-batches."""
     training: SGD = SGD()
-    """How clients train."""
+    """How clients train; with `lr = "auto"`, a short comparison chooses the learning rate."""
+    choose_lr: Annotated[bool, Field(exclude=True)] = False
+    """Whether the learning rate is to be chosen; training.lr = "auto" sets it."""
     eval_every: Annotated[int, Field(ge=1)] = 1
     """Accuracy is measured once in this number of rounds, and in the last round."""
     eval_clients: Annotated[int, Field(ge=1)] | None = None
@@ -258,7 +260,12 @@ class Setup(BaseModel):
     @classmethod
     def _with_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Complete what is given with what its data set and its method suggest."""
-        return resolve(given)
+        settings = resolve(given)
+        training = settings.get("training")
+        if isinstance(training, Mapping) and training.get("lr") == "auto":
+            others = {key: value for key, value in training.items() if key != "lr"}
+            settings |= {"training": others, "choose_lr": True}
+        return settings
 
     @model_validator(mode="after")
     def _check(self) -> Setup:
@@ -289,6 +296,15 @@ class Setup(BaseModel):
     def trainer(self) -> methods.Method[Any]:
         """The method."""
         return methods.make(self.method.name, **self.method.options)
+
+    @cached_property
+    def chosen_training(self) -> SGD:
+        """How clients train, with the learning rate that is given or chosen."""
+        if not self.choose_lr:
+            return self.training
+        from fedcap.simulation.rate import choose_rate  # the comparison plays experiments
+
+        return replace(self.training, lr=choose_rate(self))
 
     @cached_property
     def source(self) -> data.Source:
@@ -405,7 +421,8 @@ class Setup(BaseModel):
         attack = {} if self.adversary is None else written(self.attack.name, self.adversary)
         settings = {
             "model": self.model_name,
-            **self.model_dump(exclude={"dataset", "model", "method", "attack"}),
+            **self.model_dump(exclude={"dataset", "model", "method", "attack", "training"}),
+            "training": asdict(self.chosen_training),
             "dataset": {
                 "name": self.dataset.name,
                 **self.source.settings(),

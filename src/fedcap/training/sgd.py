@@ -6,21 +6,25 @@
     v ← momentum · v + g                     heavy ball, from v = 0 (Polyak, 1964)
     w ← w − lr · v
 
-Without options this is w ← w − lr · g, and no memory is allocated for the rest. A `Learner` is a weight
-vector, D, with its loss: the cross-entropy, and the pull if it has an anchor. On each mini-batch `fit` lets
-every learner take one step. FedCAP trains two learners: the personal one, then the shared one.
+Without options this is w ← w − lr · g, and no memory is allocated for the rest. Another optimiser of
+`torch.optim` takes the place of the last three lines; its state starts from nothing in each round.
+
+A `Learner` is a weight vector, D, with its loss: the cross-entropy, and the pull if it has an anchor. On each
+mini-batch `fit` lets every learner take one step. FedCAP trains two learners: the personal one, then the
+shared one. Each has an optimiser, and the pull is a part of the gradient that the optimiser receives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
+from fedcap.errors import nearest
 from fedcap.state import Samples
 from fedcap.training.network import Network
 
@@ -35,16 +39,33 @@ class Descent:
         self._weights = weights
         self._anchor = None if pull == 0 else anchor
         self._pull = pull
+        self._optimiser: torch.optim.Optimizer | None = None
         self.begin(0.0, 0.0, None)
 
-    def begin(self, momentum: float, weight_decay: float, clip: float | None) -> None:
-        """Set the options of the next steps, and the velocity to zero."""
+    def begin(
+        self,
+        momentum: float,
+        weight_decay: float,
+        clip: float | None,
+        optimiser: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Set the options of the next steps; the velocity, or the optimiser's state, starts from nothing."""
         self._momentum, self._weight_decay, self._clip = momentum, weight_decay, clip
         self._plain = not (momentum or weight_decay or clip)
         self._velocity: Tensor | None = None
+        self._optimiser = None
+        if optimiser is not None:
+            self._parameter = torch.nn.Parameter(self._weights)
+            self._optimiser = make_optimiser(optimiser, self._parameter)
 
     def step(self, gradient: Tensor, lr: float) -> None:
         """Move the weights by one step; the gradient is left as it is."""
+        if self._optimiser is not None:
+            self._parameter.grad = self._direction(gradient)
+            for group in self._optimiser.param_groups:
+                group["lr"] = lr
+            self._optimiser.step()
+            return
         if not self._plain:
             self._weights.add_(self._direction(gradient), alpha=-lr)
             return
@@ -71,6 +92,47 @@ class Descent:
         return self._velocity
 
 
+UNSUITABLE = ("adafactor", "lbfgs", "muon", "optimizer", "sparseadam")
+"""Classes of torch.optim that need more than a vector of gradients."""
+
+
+def optimiser_names() -> list[str]:
+    """Return the names of the optimisers of torch.optim that can train a vector of weights."""
+    classes = [name for name, value in vars(torch.optim).items() if isinstance(value, type)]
+    return sorted(name.lower() for name in classes if name.lower() not in UNSUITABLE)
+
+
+def make_optimiser(table: Mapping[str, Any], parameter: Tensor) -> torch.optim.Optimizer:
+    """Return an optimiser of torch.optim, given its name and its options."""
+    classes = {name.lower(): value for name, value in vars(torch.optim).items()}
+    options = {key: value for key, value in table.items() if key != "name"}
+    return classes[table["name"]]([parameter], lr=SGD.lr, **options)  # type: ignore[no-any-return]
+
+
+def _checked_optimiser(value: Any) -> dict[str, Any] | None:
+    """Return a table of an optimiser's name and options; a mistake is a `ValueError`."""
+    if not isinstance(value, str | Mapping | None):
+        raise ValueError(f"optimiser must be a name, or a table of a name and options (got {value!r})")
+    table = {"name": value} if isinstance(value, str) else dict(value or {})
+    if not table:
+        return None
+    table["name"] = str(table.get("name", "")).lower()
+    if table == {"name": "sgd"}:
+        return None
+    if table["name"] not in optimiser_names():
+        raise ValueError(f"unknown optimiser {table['name']!r}: {nearest(table['name'], optimiser_names())}")
+    if "lr" in table:
+        raise ValueError("the learning rate is training.lr, not an option of the optimiser")
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    try:
+        make_optimiser(table, parameter).step()
+    except Exception as error:  # an option that the class does not have, or a value that it refuses
+        first = str(error).partition("\n")[0]
+        raise ValueError(f"optimiser {table['name']} refuses its options: {first}") from None
+    return table
+
+
 @dataclass(frozen=True)
 class SGD:
     """How a client trains in one round; pydantic checks the values where they come from a user."""
@@ -95,6 +157,16 @@ class SGD:
     """The largest norm of a gradient, all weights together; a larger one is scaled down to it."""
     decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The learning rate of round t is lr · decay^(t − 1)."""
+    optimiser: Annotated[dict[str, Any] | None, BeforeValidator(_checked_optimiser)] = None
+    """A class of torch.optim in place of SGD: a name such as adamw, or a table of its name and options. Its
+    state starts from nothing in each round."""
+
+    def __post_init__(self) -> None:
+        if self.optimiser is not None and (self.momentum or self.weight_decay):
+            raise ValueError(
+                "momentum and weight_decay are options of SGD: give those of the optimiser in its table,"
+                " such as training.optimiser.weight_decay"
+            )
 
     def in_round(self, number: int) -> SGD:
         """Return the settings of one round, the first being 1: the learning rate has decayed."""
@@ -130,7 +202,7 @@ class Learner:
     def begin(self, sgd: SGD) -> None:
         """Prepare for the steps of one `fit`: set their options, and the velocity to zero."""
         self.network.module.train()
-        self._descent.begin(sgd.momentum, sgd.weight_decay, sgd.clip)
+        self._descent.begin(sgd.momentum, sgd.weight_decay, sgd.clip, sgd.optimiser)
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the gradient of the loss on a mini-batch, one number per trainable weight."""

@@ -130,6 +130,12 @@ def plan_like(name: str, asked: dict[str, Any]) -> Plan:
     settings = experiment.settings()
     samples = experiment.source.load()
     more |= {key: settings[key] for key in ("rounds", "seed", "participation")}
+    if samples.levels:
+        raise InputError(
+            "dataset.prepare is for runs on one machine: give the federation a table of numbers",
+            code="bad-value",
+            field="prepare",
+        )
     mean, deviation = feature_statistics(samples)
     if len(mean) <= MOST_FEATURES:
         more |= {"means": mean.tolist(), "deviations": deviation.tolist()}
