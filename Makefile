@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-RIVALS := $(VENV)/.rivals
+BENCH := $(VENV)/.bench
 EXTRAS := $(VENV)/.extras
 DOCS := $(VENV)/.docs
 
@@ -44,7 +44,7 @@ results: $(INSTALLED)
 docs: $(DOCS)
 	$(BIN)/python -m docs
 
-bench: $(RIVALS)
+bench: $(BENCH)
 	$(BIN)/python -m benchmarks all
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -53,7 +53,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
 	touch $@
 
-$(RIVALS): $(INSTALLED)
+$(BENCH): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,ray]'
 	touch $@
 

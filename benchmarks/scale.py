@@ -229,8 +229,7 @@ def main(names: list[str] | None = None) -> None:
     """Measure the named cases, or all; write the table with these and with those measured before."""
     folder = Path(tempfile.gettempdir()) / "fedcap-scale"
     folder.mkdir(exist_ok=True)
-    before = report.RESULTS / "scale.json"
-    rows = {row["case"]: row for row in json.loads(before.read_text())["rows"]} if before.exists() else {}
+    rows = {row["case"]: row for row in known_rows()}
     for name in names or CASES:
         case = CASES[name]
         if case["method"] not in ("plain", "published"):
@@ -239,9 +238,21 @@ def main(names: list[str] | None = None) -> None:
             data_file(folder, case["clients"])
         rows[name] = measured(name, folder)
         report.progress(rows[name])
-        ordered = [rows[known] for known in CASES if known in rows]
-        about = " ".join((__doc__ or "").split("\n\n")[1].split())
-        report.write("scale", "Cost of registered clients", ordered, "1 in each worker process", about)
+        write([rows[known] for known in CASES if known in rows])
+
+
+def known_rows() -> list[dict[str, Any]]:
+    """Return the rows of the table that was written last."""
+    file = report.RESULTS / "scale.json"
+    return json.loads(file.read_text())["rows"] if file.exists() else []
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    """Write the table, and say whether other programs used the machine meanwhile."""
+    busy = os.getloadavg()[2]
+    others = f"; other programs used the cores too, load average {busy:.0f}" if busy > 4 else ""
+    about = " ".join((__doc__ or "").split("\n\n")[1].split())
+    report.write("scale", "Cost of registered clients", rows, f"1 in each worker process{others}", about)
 
 
 if __name__ == "__main__":

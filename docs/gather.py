@@ -26,7 +26,8 @@ def gather(folder: Path) -> None:
     shutil.copytree(HERE / "figures", folder / "in-depth" / "figures")
     shutil.copy(HERE / "demo.png", folder / "assets")
     parts: dict[str, Mapping[str, str | bytes]] = {
-        "start": {**notebook.pages(), **sample.pages()},
+        "start": sample.pages(),
+        "notebooks": notebook.pages(),
         "in-depth": documents(),
         "own": guide(),
         "reference": reference.pages(),

@@ -1,4 +1,4 @@
-"""Run the notebook of examples/ and store it with its outputs: `python -m docs.notebook`.
+"""Run the notebooks of examples/ and store them with their outputs: `python -m docs.notebook [FILE...]`.
 
 Outputs are printed text, the value of a cell's last line, and figures as PNG. Jupyter is not needed.
 """
@@ -10,18 +10,20 @@ import base64
 import contextlib
 import io
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from docs.markdown import page
 
-NOTEBOOK = Path(__file__).parents[1] / "examples" / "fedcap_on_digits.ipynb"
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
 DOTS = 96
 """Dots per inch of the figures."""
 
 
-def read(path: Path = NOTEBOOK) -> dict[str, Any]:
-    """Return the stored notebook."""
+def read(path: Path) -> dict[str, Any]:
+    """Return a stored notebook."""
     return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
@@ -85,36 +87,50 @@ def _figures() -> list[dict[str, Any]]:
 
 
 def pages() -> dict[str, str | bytes]:
-    """Return the notebook as a page of the site, and its pictures."""
+    """Return the notebooks as pages of the site with their pictures, and the list of them."""
+    found: dict[str, str | bytes] = {}
+    entries = []
+    for path in NOTEBOOKS:
+        name = path.stem.replace("_", "-")
+        text, pictures = notebook_page(read(path), name)
+        title = text.partition("\n")[0].removeprefix("# ")
+        entries.append(f"- [{title}]({name}.md)\n")
+        found |= {f"{name}.md": text, **pictures}
+    return found | {"SUMMARY.md": "".join(entries)}
+
+
+def notebook_page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:
+    """Return a notebook as a page, and its pictures, whose names begin with `name`."""
     parts: list[str] = []
-    pictures: dict[str, str | bytes] = {}
-    for cell in read()["cells"]:
+    pictures: dict[str, bytes] = {}
+    for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             parts.append(source(cell))
             continue
         parts.append(f"```python\n{source(cell)}\n```")
-        for shown in cell["outputs"]:
-            if "text" in shown or "text/plain" in shown["data"]:
-                text = "".join(shown["text"] if "text" in shown else shown["data"]["text/plain"])
+        for output in cell["outputs"]:
+            if "text" in output or "text/plain" in output["data"]:
+                text = "".join(output["text"] if "text" in output else output["data"]["text/plain"])
                 parts.append(f"```text\n{text.rstrip()}\n```")
             else:
-                name = f"notebook-{len(pictures) + 1}.png"
-                pictures[name] = base64.b64decode(shown["data"]["image/png"])
-                parts.append(f"![The figure of the cell above]({name})")
-    return {"notebook.md": page(*parts), **pictures}
+                picture = f"{name}-{len(pictures) + 1}.png"
+                pictures[picture] = base64.b64decode(output["data"]["image/png"])
+                parts.append(f"![The figure of the cell above]({picture})")
+    return page(*parts), pictures
 
 
-def main() -> None:
-    """Run the notebook, and store it with its outputs."""
+def main(paths: Sequence[Path]) -> None:
+    """Run notebooks, and store them with their outputs."""
     import tempfile
 
     from fedcap.files import write_aside
 
-    notebook = read()
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        run(notebook)
-    write_aside(NOTEBOOK, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    for path in paths:
+        notebook = read(path)
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            run(notebook)
+        write_aside(path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main([Path(name).resolve() for name in sys.argv[1:]] or NOTEBOOKS)

@@ -70,6 +70,8 @@ class PrintProgress:
 def run(args: argparse.Namespace) -> int:
     """Play what has not finished of tables and figures."""
     if args.all:
+        if args.names or args.dataset or args.column or args.attack:
+            raise InputError("--all plays everything that is planned: leave out names and filters")
         return _run_plan(args)
     if not args.names:
         raise InputError("nothing to run: give tables or figures (see show), or --all")

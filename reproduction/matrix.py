@@ -19,6 +19,20 @@ _HARDENED_IN_MATRIX = "fedcap, hardened"
 
 
 @dataclass(frozen=True)
+class Grids:
+    """The saved grids that the page needs; each may be empty."""
+
+    matrix: Finished = ()
+    """Every method under every attack on digits."""
+    variants: Finished = ()
+    """FedCAP's presets under variants of attacks that know the defence."""
+    trained: Finished = ()
+    """FedCAP's presets under attackers who train against them."""
+    wisdm: Finished = ()
+    """The hardened preset on WISDM without attack, over seeds."""
+
+
+@dataclass(frozen=True)
 class Lead:
     """An attack under which the mean of some other method is above FedCAP's."""
 

@@ -1,4 +1,4 @@
-"""The paper's figures, drawn from finished runs: bars, curves over the rounds, curves over an option, ROC."""
+"""The paper's figures, drawn from finished runs: bars, curves over the rounds, curves over an option."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pictures(item: Item, compared: Sequence[Compared]) -> Pictures:
     if item.drawn is None:
         return found
     for heading, inside in by_heading(compared).items():
-        if item.drawn != "norms" and not _is_worth_drawing(item, inside):
+        if item.drawn != "norms" and not _has_something_to_compare(item, inside):
             continue
         name = f"{item.name}-{heading.replace(', ', '-')}"
         title = f"{item.title.partition(':')[0]}, {heading}"
@@ -100,7 +100,7 @@ def _accuracies(run: Outcome) -> Points:
     return {number: max(shared or 0.0, personal) for number, shared, personal in pairs}
 
 
-def _is_worth_drawing(item: Item, inside: Sequence[Compared]) -> bool:
+def _has_something_to_compare(item: Item, inside: Sequence[Compared]) -> bool:
     """Whether a group has more than one bar or curve, or a sweep more than one point."""
     groups = _by_column(inside) if item.drawn == "sweep" else _by_row(inside)
     return any(sum(bool(each.runs) for each in at.values()) > 1 for at in groups.values())

@@ -59,7 +59,8 @@ def robustness_page(
         finding=_finding(panel),
         more_harm=fill("robustness-more-harm").strip() if trained else "",
         missed="\n\n".join(_missed([panel, *others])),
-        runs=plural(_count_runs(panel), "run"),
+        runs=f"{_count_runs(panel):,}",
+        planned=plural(len(panel.methods) * len(panel.columns) * len(panel.seeds), "run"),
         requirements=requirements_table(panel).markdown(),
         accuracies=accuracy_table(_only(panel, (LOCAL, PAPER, HARDENED))).markdown(),
         differences=difference_table(_only(panel, (PAPER, HARDENED)), PAPER).markdown(),
@@ -83,9 +84,9 @@ def _count_runs(panel: Panel) -> int:
 def _missed(panels: Sequence[Panel]) -> list[str]:
     """Return a paragraph for each requirement that the hardened method misses."""
     return [
-        f"**Not met on {panel.title}**: {asked}. Missed under: {where}."
+        f"**Not met on {panel.title}**: {requirement}. Missed under: {where}."
         for panel in panels
-        for asked, met, where in requirements_table(panel).cells()
+        for requirement, met, where in requirements_table(panel).cells()
         if met == "no"
     ]
 
@@ -132,8 +133,8 @@ def requirements_table(panel: Panel) -> Table:
     return Table(["requirement", "met", "where not, or how far"], [row for row in rows if row is not None])
 
 
-def _row(asked: str, missed: Sequence[str], otherwise: str) -> list[Value]:
-    return [asked, "no" if missed else "yes", ", ".join(missed) if missed else otherwise]
+def _row(requirement: str, missed: Sequence[str], otherwise: str) -> list[Value]:
+    return [requirement, "no" if missed else "yes", ", ".join(missed) if missed else otherwise]
 
 
 def _removed_soon(panel: Panel) -> list[Value] | None:
@@ -148,8 +149,8 @@ def _removed_soon(panel: Panel) -> list[Value] | None:
         slowest = max(slowest, rounds)
         if fnr or fpr or rounds > SOON:
             missed.append(f"{attack} (FNR {fnr:.0f}, FPR {fpr:.1f}, {rounds:.1f} rounds)")
-    asked = f"FNR 0 and FPR 0 under {', '.join(there)}, within {SOON:g} rounds"
-    return _row(asked, missed, f"{slowest:.1f} rounds at most")
+    requirement = f"FNR 0 and FPR 0 under {', '.join(there)}, within {SOON:g} rounds"
+    return _row(requirement, missed, f"{slowest:.1f} rounds at most")
 
 
 def _flipping_in_time(panel: Panel) -> list[Value] | None:
@@ -162,8 +163,8 @@ def _flipping_in_time(panel: Panel) -> list[Value] | None:
 
 def _no_worse(panel: Panel) -> list[Value] | None:
     gaps = {attack: found.mean for attack, found in panel.differences(HARDENED, PAPER).items()}
-    asked = f"under every attack, accuracy at most {NO_WORSE:g} points below the paper's preset"
-    return _row(asked, *_beyond(gaps, NO_WORSE)) if gaps else None
+    requirement = f"under every attack, accuracy at most {NO_WORSE:g} points below the paper's preset"
+    return _row(requirement, *_beyond(gaps, NO_WORSE)) if gaps else None
 
 
 def _honest_stay(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
@@ -181,26 +182,26 @@ def _honest_stay(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
         for attack, counts in removed.items()
         if sum(counts) > max(1, len(counts) // 5)
     ]
-    asked = "under attackers who know the defence, at most one honest client removed in five runs"
+    requirement = "under attackers who know the defence, at most one honest client removed in five runs"
     runs = plural(sum(map(len, removed.values())), "run")
-    return _row(asked, missed, f"{sum(map(sum, removed.values()))} in {runs}")
+    return _row(requirement, missed, f"{sum(map(sum, removed.values()))} in {runs}")
 
 
 def _near_no_attack(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
     lost = {attack: harm(panel, HARDENED, attack).lost for attack in attacks}
     gaps = {attack: -points for attack, points in lost.items() if points is not None}
-    asked = f"under attackers who know the defence, accuracy within {NEAR:g} points of no attack"
-    return _row(asked, *_beyond(gaps, NEAR)) if gaps else None
+    requirement = f"under attackers who know the defence, accuracy within {NEAR:g} points of no attack"
+    return _row(requirement, *_beyond(gaps, NEAR)) if gaps else None
 
 
 def _above_local(panel: Panel, attacks: Sequence[str]) -> list[Value] | None:
     worst = {attack: harm(panel, HARDENED, attack).worst_client for attack in [NO_ATTACK, *attacks]}
     gaps = {attack: gap for attack, gap in worst.items() if gap is not None}
-    asked = (
-        "under attackers who know the defence, no honest client more than"
+    requirement = (
+        "without attack and under attackers who know the defence, no honest client more than"
         f" {NEAR:g} points below its accuracy with Local, over seeds"
     )
-    return _row(asked, *_beyond(gaps, NEAR)) if gaps else None
+    return _row(requirement, *_beyond(gaps, NEAR)) if gaps else None
 
 
 def _beyond(gaps: Mapping[str, float], points: float) -> tuple[list[str], str]:
@@ -317,7 +318,15 @@ def _detection_table(panel: Panel) -> Table:
             texts = ("–" if mean is None else f"{mean:.{digits[name]}f}" for name, mean in means.items())
             line.append(" / ".join(texts))
         rows.append(line)
-    return Table(["attack", *titles.values()], rows, "FNR / FPR / round / accuracy")
+    seeds = ", ".join(f"{title} {_seeds(panel, method)}" for method, title in titles.items())
+    notes = [f"Finished seeds per attack: {seeds}."]
+    return Table(["attack", *titles.values()], rows, "FNR / FPR / round / accuracy", notes)
+
+
+def _seeds(panel: Panel, method: str) -> str:
+    """Return the number of finished seeds of a method, as a range over the attacks."""
+    counts = [len(panel.of(method, attack)) for attack in panel.attacks] or [0]
+    return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
 def _least_cost(panel: Panel) -> float:

@@ -15,12 +15,13 @@ from fedcap.files import write_aside
 from fedcap.report.panel import Finished
 from reproduction.compare import compare
 from reproduction.items import find, items
-from reproduction.matrix import without_repeats
+from reproduction.matrix import Grids, without_repeats
 from reproduction.pictures import pictures
 from reproduction.recorded import Recorded
 from reproduction.reproducing import reproducing_page
-from reproduction.results import FIGURES, LEFT_OUT, Grids, presets, results_page
+from reproduction.results import FIGURES, results_page
 from reproduction.robustness import robustness_page, roc_curves
+from reproduction.summary import LEFT_OUT, presets
 
 MATRIX, ROBUSTNESS, TRAINED = "headline*.jsonl.gz", "robustness.jsonl.gz", "own-attack.jsonl.gz"
 MORE_ROBUSTNESS, HONEST, WISDM = "robustness-*.jsonl.gz", "honest*.jsonl.gz", "honest-wisdm.jsonl.gz"

@@ -163,11 +163,12 @@ class MaliciousNode:
         threading.Thread(target=self._work, daemon=True).start()
 
     def leave(self) -> None:
-        """Go offline."""
+        """Go offline, if the node is online."""
         from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 
         self._stop.set()
-        self.fleet.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
+        if hasattr(self, "node"):
+            self.fleet.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
 
     def _work(self) -> None:
         while not self._stop.wait(0.5):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import against, memory, report, rules
+from benchmarks import against, memory, report, rules, scale
 from benchmarks.work import threads
 
 
@@ -96,3 +97,11 @@ def test_the_peak_memory_of_a_round_covers_its_matrices():
     few = memory.measure("fedcap", memory.HERE, clients=2)
     many = memory.measure("fedcap", memory.HERE, clients=200)
     assert many - few > 3 * 200 * memory.WEIGHTS * 4 / 2**30  # pool, models sent, client states
+
+
+@pytest.mark.parametrize("method", ["fedcap", "plain"])
+def test_the_cost_of_registered_clients_is_measured(method: str, tmp_path: Path):
+    row = scale.play({"method": method, "clients": 40, "part": 4, "rounds": 3}, tmp_path)
+    assert all(row[name] > 0 for name in ("start-up s", "s a round", "whole run s"))
+    assert (row["disk MB"] > 0) == (method == "fedcap")
+    assert scale.memory(os.getpid()) > 0.05

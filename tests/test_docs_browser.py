@@ -37,7 +37,14 @@ def window() -> Iterator[Browser]:
 
 @pytest.mark.parametrize(
     "page",
-    ["index", "concepts/round", "reference/attacks/min-max", "commands/run", "api/fedcap", "start/notebook"],
+    [
+        "index",
+        "concepts/round",
+        "reference/attacks/min-max",
+        "commands/run",
+        "api/fedcap",
+        "notebooks/fedcap-on-digits",
+    ],
 )
 def test_a_page_loads_nothing_else_has_no_errors_and_fits_a_phone(window: Browser, page: str) -> None:
     window.size(390, 800)

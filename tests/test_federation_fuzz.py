@@ -18,13 +18,30 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fedcap.federation.messages import Answer, Failure, Malformed, Order, Reply, encode
+from fedcap.federation.plan import Plan
 from fedcap.federation.site import respond
 
 pytestmark = pytest.mark.slow
 PLAN = plan_for({"name": "fedavg", "rule": "median"}, rounds=10**4)
+HARDENED = plan_for({"name": "fedcap", "preset": "hardened"}, rounds=10**4, assumed=0.4)
+"""Its server also asks newcomers for updates, and removes clients, which the test readmits."""
 WEIGHTS = PLAN.weights
 HONEST, MALICIOUS = tuple(f"honest-{k}" for k in range(12)), tuple(f"malicious-{k}" for k in range(8))
-ROUNDS, ORDERS = 630, 5000
+ORDERS = 5000
+REASONS = (
+    "cannot be read",
+    "nonce is not",
+    "answers another order",
+    "answers round",
+    "dtype",
+    "axes",
+    "shape",
+    "not finite",
+    "feedback is not",
+    "refuses",
+    "too large",
+)
+"""Parts of the reasons for which uploads must have been refused at least once."""
 MOST_MEMORY = 600 << 20
 """Bytes by which the process may grow."""
 FUZZ: dict[str, Any] = {
@@ -36,7 +53,7 @@ FUZZ: dict[str, Any] = {
     "suppress_health_check": list(HealthCheck),
 }
 
-DTYPES = ("<f4", "<f4", "<f4", "<f8", "<f2", "<i4", "|u1", "|b1", "<u8")
+DTYPES = (*["<f4"] * 9, "<f8", "<f2", "<i4", "|u1", "|b1", "<u8")
 TEXTS = st.sampled_from(("", "0" * 32, "x" * 10_000, "two\nlines\x00\x1b[2J", "../../key")) | st.text()
 NUMBERS = st.sampled_from(
     (
@@ -108,17 +125,24 @@ class Forgery:
 
 
 def forgeries(arrays: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], **values: Any) -> Any:
+    """Return a strategy for forgeries; most have few faults, so that every check is reached."""
     fills = ("normal", "one nan", 0.0, np.nan, np.inf, -np.inf, 3.4e38, 1e-38, -100.0)
     array = st.builds(Array, st.sampled_from(shapes), st.sampled_from(DTYPES), st.sampled_from(fills))
-    names = st.sampled_from((*arrays * 4, "more", "\x00é", "config "))
-    known = {name: st.sampled_from(value) | VALUES for name, value in values.items()}
-    changes = st.fixed_dictionaries({}, optional={**known, "other": VALUES})
+    names = st.sampled_from((*arrays * 9, "more", "\x00é", "config "))
+
+    def field(name: str, known: tuple[Any, ...]) -> Any:
+        plausible = st.sampled_from(known)
+        return st.tuples(
+            st.just(name), st.booleans().flatmap(lambda is_known: plausible if is_known else VALUES)
+        )
+
+    fields = [field(name, known) for name, known in {**values, "other": (None,)}.items()]
     return st.builds(
         Forgery,
-        st.dictionaries(names, array, max_size=2),
-        changes,
-        st.booleans(),
-        st.sampled_from(("none", "none", "none", "cut", "longer", "changed")),
+        st.lists(st.tuples(names, array), max_size=2).map(dict),
+        st.lists(st.one_of(fields), max_size=2).map(dict),
+        st.sampled_from((True, True, True, False)),
+        st.sampled_from((*["none"] * 9, "cut", "longer", "changed")),
         st.integers(0, 1000),
         st.binary(min_size=1, max_size=8),
     )
@@ -184,19 +208,27 @@ def memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def test_no_upload_breaks_a_round_or_an_honest_client(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("plan", "rounds", "more_reasons"),
+    [(PLAN, 1250, ("sample count", "sent 8,000,000 bytes")), (HARDENED, 150, ("request shape",))],
+    ids=["fedavg", "fedcap"],
+)
+def test_no_upload_breaks_a_round_or_an_honest_client(
+    tmp_path: Path, plan: Plan, rounds: int, more_reasons: tuple[str, ...]
+) -> None:
     transport = Uploads()
-    made = Federation(tmp_path, PLAN, transport)  # type: ignore[arg-type]
+    made = Federation(tmp_path, plan, transport)  # type: ignore[arg-type]
+    counted, reasons = 0, set[str]()
     for client in transport.nodes():
         made.ledger.ask(client, client, "key")
         made.ledger.approve(client)
     with made.conductor() as conductor:
         before, played = memory(), 0
 
-        @settings(max_examples=ROUNDS, **FUZZ)
+        @settings(max_examples=rounds, **FUZZ)
         @given(st.lists(ANSWERS, min_size=len(MALICIOUS), max_size=len(MALICIOUS)))
         def play(drawn: list[Forgery]) -> None:
-            nonlocal played
+            nonlocal played, counted
             transport.forgeries = dict(zip(MALICIOUS, drawn, strict=True))
             record = conductor.play()
             played += 1
@@ -205,9 +237,17 @@ def test_no_upload_breaks_a_round_or_an_honest_client(tmp_path: Path) -> None:
             assert not set(HONEST) & {*record.refused, *record.removed, *record.bounded}
             assert all(len(why) < 1000 and "\n" not in why for why in record.refused.values())
             assert bool(conductor.server.inspect().global_model.isfinite().all())
+            uncounted = {*record.refused, *record.removed}
+            counted += sum(client in MALICIOUS for client in record.participants if client not in uncounted)
+            reasons.update(record.refused.values())
+            for client in record.removed:
+                made.ledger.readmit(client, "it is needed for the next round", played)
 
         play()
-        assert transport.count >= 5000
+        assert transport.count >= len(MALICIOUS) * rounds
+        assert counted > rounds
+        missing = [part for part in REASONS + more_reasons if not any(part in why for why in reasons)]
+        assert missing == []
         assert memory() - before < MOST_MEMORY
     with made.conductor() as conductor:
         assert len(conductor.history) == played

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from grid_tools import TINY, Here, Notes
+from helpers import refused
 from python_tools import Louder, Plain, here
 
 import fedcap
-from fedcap.errors import InputError
 from fedcap.experiments.grid import Cell, Grid, parse_seeds
 from fedcap.methods.fedavg import FedAvg
 from fedcap.methods.fedcap import FedCAP
@@ -86,7 +86,7 @@ def test_cells_that_are_one_run_have_one_name() -> None:
     assert cells[0].name == cells[1].name
 
 
-def test_options_of_a_method_in_the_settings_go_to_whoever_has_them() -> None:
+def test_options_of_a_method_in_the_settings_go_to_the_methods_that_have_them() -> None:
     cells = Grid(methods="fedavg,fedcap,fedcap(alpha=7)", method={"alpha": 3}).cells()
     alphas = [cell.experiment.settings()["method"].get("alpha") for cell in cells]
     assert alphas == [None, 3.0, 7.0]
@@ -103,7 +103,7 @@ def test_a_named_method_in_the_settings_gives_its_options_to_that_name() -> None
     assert Grid(seeds=4, **settings).cells()[0].experiment.digest() == digest(seed=4, **settings)
 
 
-def test_objects_tables_and_labels_of_ones_own() -> None:
+def test_methods_and_attacks_are_objects_tables_or_have_custom_labels() -> None:
     cells = Grid(
         methods={"mine": FedCAP(alpha=9), "usual": "fedcap", "rule": FedAvg(rule="median")},
         attacks=[Louder(scale=3.0), {"name": "lie", "label": "a little"}, here(Louder)()],
@@ -131,7 +131,7 @@ def test_a_rule_goes_to_a_method_that_is_an_object() -> None:
 
 
 def test_two_that_are_called_the_same_need_labels() -> None:
-    with pytest.raises(InputError, match="two values of axis attack have the label Louder: give labels"):
+    with refused("same-label", "Louder"):
         Grid(attacks=[here(Louder)(), here(Louder)(scale=4.0)])
 
 
@@ -151,40 +151,37 @@ def test_seeds_as_ranges_and_lists(given: object, expected: list[int]) -> None:
 
 
 @pytest.mark.parametrize("given", ["3-1", "a", "-1", "1.5", [-1], [True], 0.5, "0--2"])
-def test_what_is_no_seed_is_refused(given: object) -> None:
-    with pytest.raises(InputError, match="seeds are whole numbers from 0"):
+def test_other_values_are_no_seeds(given: object) -> None:
+    with refused("bad-value", "seeds"):
         parse_seeds(given)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "code", "field"),
     [
-        ({}, "nothing to compare"),
-        ({"methods": "fedcapp"}, "unknown method 'fedcapp': did you mean 'fedcap'"),
-        ({"attacks": "none,ipn"}, "unknown attack 'ipn': did you mean 'ipm'"),
-        ({"methods": "fedavg", "rules": "medain"}, "unknown aggregator 'medain': did you mean 'median'"),
-        ({"methods": "fedavg", "rules": "bucketing(medain)"}, "unknown aggregator 'medain'"),
-        ({"datasets": "digitz"}, "unknown data set 'digitz': did you mean 'digits'"),
-        (
-            {"methods": "fedcap", "rules": "median"},
-            "no method of this grid takes a rule: leave",
-        ),
-        ({"methods": "fedavg,fedcap", "method": {"alpa": 1}}, "option 'alpa': did you mean 'alpha'"),
-        (
-            {"axes": {"attack.epsilon": [1]}, "attacks": "none,lie"},
-            "no attack of this grid has an option 'epsilon'",
-        ),
-        ({"axes": {"trainng.lr": [0.1]}}, "unknown setting 'trainng': did you mean 'training'"),
-        ({"axes": {"training.lr": []}}, "axis training.lr has no values"),
-        ({"axes": {"training.lr": [-1]}}, "lr should be greater than"),
-        ({"axes": {"dataset.sampels": [9]}}, "has no option 'sampels': did you mean 'samples'"),
-        ({"methods": "fedcap(alpha=x)"}, "alpha should be a valid number"),
+        ({}, "no-axis", None),
+        ({"methods": "fedcapp"}, "unknown-name", "method"),
+        ({"attacks": "none,ipn"}, "unknown-name", "attack"),
+        ({"methods": "fedavg", "rules": "medain"}, "unknown-name", "aggregator"),
+        ({"methods": "fedavg", "rules": "bucketing(medain)"}, "unknown-name", "aggregator"),
+        ({"datasets": "digitz"}, "unknown-name", "data set"),
+        ({"methods": "fedcap", "rules": "median"}, "unknown-option", "rule"),
+        ({"methods": "fedavg,fedcap", "method": {"alpa": 1}}, "unknown-option", "alpa"),
+        ({"axes": {"attack.epsilon": [1]}, "attacks": "none,lie"}, "unknown-option", "epsilon"),
+        ({"axes": {"trainng.lr": [0.1]}}, "unknown-setting", "trainng"),
+        ({"axes": {"training.lr": []}}, "no-values", "training.lr"),
+        ({"axes": {"training.lr": [-1]}}, "bad-value", "training.lr"),
+        ({"axes": {"dataset.sampels": [9]}}, "unknown-option", "sampels"),
+        ({"methods": "fedcap(alpha=x)"}, "bad-value", "alpha"),
+        ({"seeds": "0-999999999999"}, "too-many-runs", None),
+        ({"seeds": "0-9999", "attacks": "all"}, "too-many-runs", None),
     ],
 )
-def test_a_mistake_is_told_before_anything_starts(given: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_a_mistake_is_an_error_before_anything_starts(
+    given: dict[str, object], code: str, field: str | None
+) -> None:
+    with refused(code, field):
         Grid(**given).cells()  # type: ignore[arg-type]
-    assert said in str(error.value)
 
 
 def test_a_file_has_settings_and_axes_and_what_is_given_goes_over_both(tmp_path: Path) -> None:
@@ -205,17 +202,17 @@ def test_a_file_has_settings_and_axes_and_what_is_given_goes_over_both(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [('seeds = "0-4"', "seeds is an axis: write it under"), ("axes = 3", "axes should be a table")],
+    ("text", "field"),
+    [('seeds = "0-4"', "seeds"), ("axes = 3", "axes")],
 )
-def test_a_file_whose_axes_are_not_under_axes_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_whose_axes_are_not_under_axes_is_refused(tmp_path: Path, text: str, field: str) -> None:
     file = tmp_path / "grid.toml"
     file.write_text(text)
-    with pytest.raises(InputError, match=said):
+    with refused("bad-value", field):
         Grid.read(file, {}, {})
 
 
-def test_data_of_ones_own_are_told_apart_by_their_names(tmp_path: Path) -> None:
+def test_the_users_files_have_different_labels(tmp_path: Path) -> None:
     rows = "".join(f"{x},{x % 3},{x % 2}\n" for x in range(60))
     for name in ("north", "south"):
         (tmp_path / f"{name}.csv").write_text("x,z,label\n" + rows + ("7,1,1\n" if name == "south" else ""))
@@ -252,8 +249,8 @@ def test_a_grid_is_played_saved_and_compared(tmp_path: Path) -> None:
     ]
 
 
-def test_a_method_to_compare_with_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no method 'ditto' in this grid"):
+def test_a_method_to_compare_with_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
+    with refused("unknown-name", "against"):
         Grid(methods="fedavg,fedcap", **TINY).run(tmp_path / "grid", Here(), against="ditto")
     assert not (tmp_path / "grid").exists()
 

@@ -93,6 +93,8 @@ SECTIONS: Mapping[str, str] = {
         compare --method fedcapp
         compare --method fedavg --dataset emnist
         compare --seed 1-x
+        compare --seed 0-99999
+        compare --seed 0-999 --attack all --rule median,mean --method fedavg,ditto
         compare --seed 0 --vary lr
         compare --seed 0 --vary lr=0.1
         compare --seed 0 --vary rounds=1 --vary rounds=2
@@ -101,6 +103,7 @@ SECTIONS: Mapping[str, str] = {
         compare --seed 0 --workers 2 --ray
         compare --seed 0 --out broken.toml
         compare --seed 0 --reuse broken.toml
+        demo --out broken.toml
         tune --set seed=1
         tune --set holdout=0.1
         tune --method local

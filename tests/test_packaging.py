@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 DISTRIBUTION = {"sklearn": "scikit-learn", "PIL": "pillow"}
 OPTIONAL = {"flwr", "cryptography", "httpx", "ray", "optuna", "pandas", "pyarrow", "mlflow", "tensorboard"}
 """What only some commands need; these say so where it is missing."""
@@ -38,6 +39,14 @@ def declared() -> dict[str, str]:
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
     needed = {DISTRIBUTION.get(name, name).replace("_", "-") for name in imported() - OPTIONAL}
     assert needed == declared().keys()
+
+
+def test_the_wheel_has_every_data_file() -> None:
+    package = ROOT / "src" / "fedcap"
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["fedcap"]
+    matched = {path for pattern in patterns for path in package.glob(pattern)}
+    files = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert matched == {path for path in files if path.suffix != ".py"}
 
 
 def test_the_command_line_has_versions_that_work_together_and_with_flower() -> None:

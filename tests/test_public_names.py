@@ -3,7 +3,7 @@
 import pytest
 
 import fedcap
-from fedcap import aggregators, attacks, data, detection, methods, models, trackers
+from fedcap import aggregators, attacks, data, detection, experiments, methods, models, trackers
 from fedcap.data import partitions
 from fedcap.registry import Registry
 
@@ -23,6 +23,7 @@ def test_each_named_thing_has_a_summary_that_fits_the_terminal(registry: Registr
 
 def test_each_public_name_can_be_imported() -> None:
     assert dir(fedcap) == sorted(fedcap.__all__)
-    for name in fedcap.__all__:
-        assert getattr(fedcap, name) is not None
+    for package in (fedcap, experiments):
+        for name in package.__all__:
+            assert getattr(package, name) is not None
     assert "norm" in fedcap.detectors.names()

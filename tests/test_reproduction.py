@@ -20,12 +20,12 @@ from reproduction.__main__ import main
 from reproduction.cells import Item
 from reproduction.compare import compare, contests, table
 from reproduction.items import find, items
-from reproduction.matrix import leads, without_repeats, worst_cases
+from reproduction.matrix import Grids, leads, without_repeats, worst_cases
 from reproduction.pictures import pictures
 from reproduction.plan import PLAN
 from reproduction.recorded import Recorded
 from reproduction.reproducing import reproducing_page
-from reproduction.results import Grids, results_page
+from reproduction.results import results_page
 from reproduction.write import pages, write_pages
 
 REPOSITORY = Path(__file__).parents[1]
@@ -361,6 +361,7 @@ def test_the_plan_has_every_planned_table_and_runs_in_order(
     ("asked", "said"),
     [
         (["run"], "nothing to run"),
+        (["run", "--all", "table-1"], "leave out names"),
         (["run", "table-4"], "cifar10"),
         (["run", "table-1", "--dataset", "emnist"], "emnist"),
         (["show", "tabel-1"], "did you mean 'table-1'"),

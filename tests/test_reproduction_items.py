@@ -10,7 +10,7 @@ import pytest
 import fedcap
 from fedcap import Experiment
 from fedcap.errors import InputError
-from fedcap.experiments.grid import Grid
+from fedcap.experiments.grid import Cell, Grid
 from fedcap.runs import settings_key
 from reproduction import published
 from reproduction.items import find, items
@@ -110,38 +110,45 @@ def test_tables_share_their_runs() -> None:
     assert len({cell.key for cell in grid_cells(both, [0])}) == len(grid_cells(both, [0]))
 
 
+def options(cell: Cell) -> dict[str, Any]:
+    """Return the options of a cell's method, without those that belong to a preset."""
+    return {name: cell.experiment.settings()["method"][name] for name in ("alpha", "phi", "lambda_")}
+
+
 @pytest.mark.parametrize(("attack", "rounds", "read"), [("ipm", 12, {12}), ("sign-flipping", 25, {14, 25})])
-def test_presets_are_compared_with_the_same_settings_after_as_many_rounds(
+def test_presets_are_compared_with_the_same_options_after_the_same_rounds(
     attack: str, rounds: int, read: set[int]
 ) -> None:
-    paper = find("hardened").only("cifar10", "paper's", attack).cells
-    ours = find("hardened").only("cifar10", "hardened", attack).cells
-    (theirs,), (made,) = ([cell.experiment for cell in grid_cells(entries, [0])] for entries in (paper, ours))
-    assert {cell.key for cell in grid_cells(paper, [0])} == keys(
-        "table-3", dataset="cifar10", column="FedCAP", attack=attack
+    paper, hardened = (
+        find("hardened").only("cifar10", name, attack).cells for name in ("paper's", "hardened")
     )
-    assert (theirs.rounds, made.rounds) == (100, rounds)
-    for entries in (paper, ours):
-        assert {e.read for e in entries if "accuracy" in e.column} == {f"tacc_after_{n}" for n in read}
-    options = [
-        {name: each.settings()["method"][name] for name in ("alpha", "phi", "lambda_")}
-        for each in (theirs, made)
-    ]
-    assert options[0] == options[1]
+    (theirs,), (ours,) = grid_cells(paper, [0]), grid_cells(hardened, [0])
+    assert {theirs.key} == keys("table-3", dataset="cifar10", column="FedCAP", attack=attack)
+    assert (theirs.experiment.rounds, ours.experiment.rounds) == (100, rounds)
+    assert options(theirs) == options(ours)
+    for cells in (paper, hardened):
+        assert {e.read for e in cells if "accuracy" in e.column} == {f"tacc_after_{n}" for n in read}
 
 
-def test_alpha_without_tuning_is_compared_with_the_chosen_alpha_after_as_many_rounds() -> None:
-    (fixed,) = find("auto-alpha").only("wisdm", "chosen").cells
-    (auto,) = find("auto-alpha").only("wisdm", "auto").cells
-    assert fixed.read == auto.read == "tacc_after_25"
-    (theirs,), (made,) = ([cell.experiment for cell in grid_cells([entry], [0])] for entry in (fixed, auto))
-    assert {cell.key for cell in grid_cells([fixed], [0])} == keys(
-        "table-3", dataset="wisdm", column="FedCAP", attack="none"
-    )
-    assert made.rounds == 25
-    chosen, left = (dict(each.settings()["method"]) for each in (theirs, made))
-    assert (chosen.pop("alpha"), left.pop("alpha")) == (2.0, "auto")
-    assert chosen == left
+def test_presets_on_letters_differ_in_the_preset_alone_with_each_learning_rate() -> None:
+    found = grid_cells(find("hardened").only("handwritten62", attack="cuckoo").cells, [0])
+    assert {
+        (cell.experiment.settings()["method"]["preset"], cell.experiment.settings()["training"]["lr"])
+        for cell in found
+    } == {("paper", 0.05), ("hardened", 0.05), ("paper", 0.01), ("hardened", 0.01)}
+    assert {cell.experiment.rounds for cell in found} == {20}
+    assert len({str(options(cell)) for cell in found}) == 1
+    assert {cell.place.get("training.lr") for cell in found} == {None, "0.01"}
+
+
+def test_alpha_without_tuning_is_compared_with_the_chosen_alpha_after_the_same_rounds() -> None:
+    chosen, auto = (find("auto-alpha").only("wisdm", name).cells for name in ("chosen", "auto"))
+    (theirs,), (ours,) = grid_cells(chosen, [0]), grid_cells(auto, [0])
+    assert {theirs.key} == keys("table-3", dataset="wisdm", column="FedCAP", attack="none")
+    assert chosen[0].read == auto[0].read == "tacc_after_25"
+    assert ours.experiment.rounds == 25
+    assert options(theirs) == {**options(ours), "alpha": 2.0}
+    assert options(ours)["alpha"] == "auto"
 
 
 def test_seeds_and_rounds_make_other_runs() -> None:
@@ -162,10 +169,11 @@ def test_an_unknown_table_column_or_data_set_answers_with_those_there_are() -> N
     assert {entry.column for entry in find("table-1").only(column="fltrust").cells} == {"FLTrust"}
 
 
-def test_the_grid_of_every_method_can_be_planned() -> None:
-    found = Grid.read(Path(__file__).parents[1] / "examples" / "headline.toml", {}, {}).cells()
+@pytest.mark.parametrize(("name", "seeds"), [("headline", 5), ("headline-handwritten62", 3)])
+def test_the_grids_of_every_attack_can_be_planned(name: str, seeds: int) -> None:
+    found = Grid.read(Path(__file__).parents[1] / "examples" / f"{name}.toml", {}, {}).cells()
     methods = {cell.place["method"] for cell in found}
     attacks = {cell.place["attack"] for cell in found}
-    assert len(found) == len(methods) * len(attacks) * 5
+    assert len(found) == len(methods) * len(attacks) * seeds
     assert {*fedcap.attacks.names(), "none"} == attacks
-    assert {"fedcap", "fedavg+bucketing(median)", "ditto+median", "fltrust"} <= methods
+    assert {"fedcap", "fedcap, hardened", "fltrust", "ditto"} <= methods

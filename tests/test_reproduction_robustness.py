@@ -63,7 +63,7 @@ def cells(page: str, heading: str, start: str) -> list[str]:
     return [cell.strip() for cell in row.strip("|").split("|")][1:]
 
 
-def test_each_requirement_has_what_came_out(found: Finished) -> None:
+def test_each_requirement_has_its_result(found: Finished) -> None:
     assert [line[1:] for line in requirements(found)] == [
         ["yes", "2.0 rounds at most"],
         ["yes", "lowest: -0.5, under no attack"],

@@ -104,7 +104,8 @@ def test_the_records_of_a_run_name_the_clients_that_took_part_or_were_tested(tmp
     clients = LONGEST_LIST + 1
     experiment = many(clients, eval_clients=5)
     result = experiment.run(out=tmp_path / "run")
-    assert len(result.clients) <= 2 * 4 + 5
+    assert len(result.clients) == clients - result.unlisted <= 2 * 4 + 5
+    assert "recorded clients" in repr(result)
     facts = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert facts["clients"] == clients
     assert len(facts["malicious"]) == int(0.3 * clients)

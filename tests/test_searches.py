@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcap.errors import InputError
 from fedcap.experiments.tuning import Options, OptunaSearch, Search, Trial, coordinate_search, grid_search
 
 SPACE = {"alpha": [2.0, 5.0, 10.0], "phi": [0.1, 0.2, 0.3], "lambda_": [0.1, 0.5, 1.0]}
@@ -96,7 +96,7 @@ def played_scores(table: Table) -> list[float | None]:
 
 def test_without_optuna_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(InputError, match=r"pip install 'fedcap\[optuna\]'"):
+    with refused("needs-extra", "optuna"):
         OptunaSearch(3)(SPACE, Table(lambda options: 0.0))
 
 

@@ -48,7 +48,7 @@ _FILE = "fedcap_file"
 def map_array(path: Path) -> Tensor:
     """Return the array of an .npy file, mapped into memory; writing to it does not change the file."""
     tensor = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
-    setattr(tensor, _FILE, path)
+    setattr(tensor, _FILE, path.absolute())
     return tensor
 
 

@@ -271,7 +271,7 @@ def print_table(table: Table, numbers: bool = True) -> None:
 
     drawn = rich_table.Table()
     for place, column in enumerate(table.columns):
-        drawn.add_column(column, justify="right" if place and numbers else "left")
+        drawn.add_column(column, justify="right" if place and numbers else "left", overflow="fold")
     for row in table.cells():
         drawn.add_row(*row)
     console = Console(markup=False, highlight=False)
@@ -287,7 +287,7 @@ def print_table(table: Table, numbers: bool = True) -> None:
     else:
         for row in table.cells():
             pairs = zip(table.columns, row, strict=True)
-            echo("\n".join(f"{column or 'name'}: {cell}" for column, cell in pairs) + "\n")
+            echo("\n".join(f"{column}: {cell}" if column else cell for column, cell in pairs) + "\n")
     for note in table.notes:
         echo(note)
 
@@ -348,6 +348,7 @@ HINTS = {
     "missing-path:folder": "--dataset FOLDER",
     "moved-data": "--dataset PATH",
     "nameless-attack": "--attack NAME",
+    "no-space": "fedcap tune --vary OPTION=V1,V2; fedcap list {field} shows the options",
     "not-a-run": "--out DIR",
     "not-exportable": "-o FILE.safetensors",
     "other-run": "--out DIR, or fedcap run --resume {field}",

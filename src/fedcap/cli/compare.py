@@ -38,10 +38,14 @@ if TYPE_CHECKING:
 
 RUNS_SHOWN = 20
 """How many runs a dry run lists."""
+MANY = 2_000
+"""A grid of more runs takes seconds to prepare, and that is printed."""
 
 Vary = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=V1,V2", help="Values of any other setting. Repeatable."),
+    typer.Option(
+        metavar="KEY=V1,V2", help="Values of another setting, such as training.lr=0.1,0.05. Repeatable."
+    ),
 ]
 GridDirectory = Annotated[
     Path, typer.Option("--out", "-o", help="Directory of the runs and tables; grids may share one.")
@@ -56,7 +60,7 @@ def compare(
         ),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help='Methods: fedavg,fedcap, or all. Options: "fedcap(alpha=5)".')
+        str | None, typer.Option(help='Methods: fedavg,fedcap, or all. With options: "fedcap(alpha=5)".')
     ] = None,
     rule: Annotated[
         str | None, typer.Option(help="Rules, for methods that take one: median,krum, or all.")
@@ -68,7 +72,7 @@ def compare(
     seed: Annotated[str | None, typer.Option(help="Seeds: 0-4,7. [default: 0]")] = None,
     vary: Vary = None,
     settings: Overrides = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds. [default: the data set's]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds. [default: the data set's]")] = None,
     against: Annotated[
         str | None, typer.Option(help="Method that the others are compared with. [default: fedcap]")
     ] = None,
@@ -109,6 +113,8 @@ def compare(
     axes |= parse_lists(vary or [], "training.lr=0.1,0.05")
     with users_code():
         grid = Grid(axes=axes, **common) if file is None else Grid.read(file, axes, common)
+        if grid.combinations > MANY and not quiet:
+            echo(f"fedcap: preparing {plural(grid.combinations, 'run')}", err=True)
         cells = grid.cells()
         engine = make_engine(workers, ray)
         store = CellStore(out, keep_models=keep_models, reuse=reuse or ())
@@ -223,7 +229,7 @@ def tune(
         float, typer.Option(help="Share of each client's training samples that measures a trial.")
     ] = 0.2,
     seed: Seeds = "0",
-    rounds: Annotated[int | None, typer.Option(help="Rounds. [default: the data set's]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds. [default: the data set's]")] = None,
     settings: Overrides = None,
     out: GridDirectory = Path("fedcap-grid"),
     workers: Workers = None,

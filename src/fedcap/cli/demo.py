@@ -16,7 +16,7 @@ def demo(
         Path, typer.Option("--out", "-o", help="Where to save the table, the picture and the page.")
     ] = Path("fedcap-demo"),
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of each run. [default: 30]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds of each run. [default: 30]")] = None,
     workers: Workers = None,
     quiet: Quiet = False,
     as_json: AsJson = False,

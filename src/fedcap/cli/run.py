@@ -51,16 +51,21 @@ def run(
         float | None, typer.Option(help="Share of malicious clients under an attack. [default: 0.3]")
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Rounds. [default: the data set's: 30 on digits, else 100]")
+        int | None, typer.Option(help="Number of rounds. [default: the data set's: 30 on digits, else 100]")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed. [default: 0]")] = None,
     settings: Overrides = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. [default: cpu]")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where to compute: cpu, cuda or cuda:1. [default: cpu]")
+    ] = None,
     workers: Workers = None,
     ray: Ray = None,
     track: Annotated[
         list[str] | None,
-        typer.Option(metavar="TRACKER", help="csv, tensorboard, mlflow, or module:Class. Repeatable."),
+        typer.Option(
+            metavar="TRACKER",
+            help="Also record the rounds with csv, tensorboard, mlflow, or module:Class. Repeatable.",
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The run's directory. [default: a new one in runs/]")
@@ -78,8 +83,8 @@ def run(
 ) -> None:
     """Run one method under one attack.
 
-    Its records are kept in a directory. The defaults of the method, the training and the partition depend on
-    the data set: --dry-run prints them.
+    The result and a record of each round are saved in a directory. The defaults of the method, the training
+    and the partition depend on the data set: --dry-run prints them.
     """
     from fedcap.runs import RunDirectory, overlay, read_toml
     from fedcap.simulation import Experiment, load_experiment, make_pool

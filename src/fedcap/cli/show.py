@@ -85,7 +85,9 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
     from fedcap.runs.result import DIVERGED, accuracy_line
 
     malicious = [client.id for client in result.clients if client.malicious]
-    attack = f"{settings.attack.name}, {len(malicious)} of {plural(len(result.clients), 'client')} malicious"
+    attack = (
+        f"{settings.attack.name}, {len(malicious)} of {plural(len(result.clients), result.noun)} malicious"
+    )
     if not malicious:
         attack = "federation" if settings.federated else "no attack"
     figures = (result.tacc, result.tacc_shared, result.tacc_personal, result.tacc_worst_client)

@@ -56,10 +56,14 @@ class Comparison:
         panels = make_panels(finished, planned)
         methods = list(dict.fromkeys(method for panel in panels for method in panel.methods))
         if figure not in FIGURES:
-            raise InputError(f"unknown figure {figure!r}: {nearest(figure, FIGURES)}")
+            raise InputError(
+                f"unknown figure {figure!r}: {nearest(figure, FIGURES)}", code="unknown-name", field="figure"
+            )
         if against is not None and against not in methods:
             raise InputError(
-                f"no method {against!r} in this grid to compare with: {nearest(against, methods)}"
+                f"no method {against!r} in this grid to compare with: {nearest(against, methods)}",
+                code="unknown-name",
+                field="against",
             )
         if against is None and FAVOURITE in methods:
             against = FAVOURITE

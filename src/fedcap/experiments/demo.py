@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcap.errors import plural
+from fedcap.errors import InputError, plural
 from fedcap.experiments.grid import Cell, Grid
 from fedcap.files import write_aside
 from fedcap.report.page import build_report
@@ -53,7 +53,12 @@ def run(
 
     The folder is that of a grid. Cells with other settings have other directories, so old ones stay.
     """
-    (out / CELLS).mkdir(parents=True, exist_ok=True)
+    try:
+        (out / CELLS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {out}: {error.strerror}", code="cannot-write", field=str(out)
+        ) from None
     write_planned(out, {_name(cell): [cell.place] for cell in planned})
     for cell in planned:
         yield cell, cell.experiment.run(out=out / CELLS / _name(cell), pool=pool, observers=observers)

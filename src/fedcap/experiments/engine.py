@@ -53,15 +53,21 @@ class Engine(Protocol):
 def make_engine(name: str = "local", workers: int | None = None, address: str | None = None) -> Engine:
     """Return an engine by its name; `workers` is for the local one, `address` for Ray."""
     if name not in NAMES:
-        raise InputError(f"unknown engine {name!r}: {nearest(name, NAMES)}")
+        raise InputError(
+            f"unknown engine {name!r}: {nearest(name, NAMES)}", code="unknown-name", field="engine"
+        )
     if name == "ray":
         if workers is not None:
-            raise InputError("the number of workers is for the local engine: a Ray cluster has its own")
+            raise InputError(
+                "the number of workers is for the local engine: a Ray cluster has its own",
+                code="bad-option",
+                field="workers",
+            )
         from fedcap.experiments.ray import RayEngine
 
         return RayEngine(address)
     if address is not None:
-        raise InputError(f"the address {address} is for the engine ray")
+        raise InputError(f"the address {address} is for the engine ray", code="bad-option", field="address")
     from fedcap.experiments.local import LocalEngine
 
     return LocalEngine(workers)

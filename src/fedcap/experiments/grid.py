@@ -1,12 +1,13 @@
 """A grid: one run for every combination of methods, rules, attacks, data sets, seeds and other settings.
 
 `Grid(methods=["fedavg", "fedcap"], attacks="all", seeds="0-4").run(out="grid")` plays, saves and compares
-all runs. A seed fixes the partition, the attackers and the first weights. So cells that differ only in their
-method are paired.
+all runs. A seed fixes the partition, the malicious clients and the first weights. So cells that differ only
+in their method are paired.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ ALL = "all"
 """Stands for all named things of a kind."""
 ORDER = ("seed", "dataset", "attack", "method", "rule")
 """The order of cells: all cells of a seed come before the next seed, so that half a grid is useful."""
+MOST_RUNS = 50_000
+"""A grid of more runs is refused: it is taken for a mistake, and its settings alone would take minutes."""
 THINGS = tuple(choosing.UNLESS_GIVEN)
 """Settings that are things with options."""
 
@@ -54,12 +57,18 @@ class Axis:
         else:
             pairs = [_labelled(setting, value) for value in _as_list(setting, given)]
         if not pairs:
-            raise InputError(f"axis {setting} has no values: give one, or leave the axis out")
+            raise InputError(
+                f"axis {setting} has no values: give one, or leave the axis out",
+                code="no-values",
+                field=setting,
+            )
         values: dict[str, Any] = {}
         for label, value in pairs:
             if label in values and values[label] != value:
                 raise InputError(
-                    f"two values of axis {setting} have the label {label}: give labels, as a mapping"
+                    f"two values of axis {setting} have the label {label}: give labels, as a mapping",
+                    code="same-label",
+                    field=label,
                 )
             values[label] = value
         return cls(setting, values)
@@ -100,7 +109,7 @@ def parse_seeds(given: Any) -> list[int]:
     many = given if isinstance(given, Sequence | range) else [given]
     for seed in many:
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise InputError(f"seeds are whole numbers from 0, such as 0-4,7 (got {seed!r})")
+            raise _bad_seed(seed)
     return list(many)
 
 
@@ -108,8 +117,24 @@ def _ranges(text: str) -> Iterator[int]:
     for part in split(text):
         found = re.fullmatch(r"(\d+)(?:\s*-\s*(\d+))?", part)
         if found is None or (found[2] and int(found[2]) < int(found[1])):
-            raise InputError(f"seeds are whole numbers from 0, such as 0-4,7 (got {part!r})")
-        yield from range(int(found[1]), int(found[2] or found[1]) + 1)
+            raise _bad_seed(part)
+        seeds = range(int(found[1]), int(found[2] or found[1]) + 1)
+        if seeds.stop - seeds.start > MOST_RUNS:
+            raise _too_many(seeds.stop - seeds.start)
+        yield from seeds
+
+
+def _bad_seed(given: Any) -> InputError:
+    return InputError(
+        f"seeds are whole numbers from 0, such as 0-4,7 (got {given!r})", code="bad-value", field="seeds"
+    )
+
+
+def _too_many(runs: int) -> InputError:
+    return InputError(
+        f"this grid has {runs:,} runs, and at most {MOST_RUNS:,} are allowed: give fewer seeds or values",
+        code="too-many-runs",
+    )
 
 
 # --- Cells
@@ -167,6 +192,8 @@ class Grid:
         }
         named = ((PLURALS.get(name, name), values) for name, values in given.items())
         self._axes = {setting: Axis.of(setting, values) for setting, values in named}
+        if self.combinations > MOST_RUNS:
+            raise _too_many(self.combinations)
         things = {name: settings.pop(name) for name in THINGS if settings.get(name) is not None}
         self._options = {name: given for name, given in things.items() if _is_nameless(given)}
         self._named = {
@@ -183,18 +210,30 @@ class Grid:
         found = read_toml(path)
         there = found.pop("axes", {})
         if not isinstance(there, Mapping):
-            raise InputError(f"{path}: axes should be a table, [axes], of lists")
+            raise InputError(
+                f"{path}: axes should be a table, [axes], of lists", code="bad-value", field="axes"
+            )
         for name in PLURALS.keys() & found.keys():
-            raise InputError(f"{path}: {name} is an axis: write it under [axes]")
+            raise InputError(
+                f"{path}: {name} is an axis: write it under [axes]", code="bad-value", field=name
+            )
         fixed = dict(flattened(settings, PLURALS)).keys()
         given = flattened(there, PLURALS)
         varied = {name: values for name, values in given if PLURALS.get(name, name) not in fixed}
         return cls(axes={**varied, **axes}, **overlay(found, settings))
 
+    @property
+    def combinations(self) -> int:
+        """The number of combinations of the axes' values; the grid has at most this number of cells."""
+        return math.prod(len(axis.values) for axis in self._axes.values())
+
     def cells(self) -> list[Cell]:
         """Return the grid's cells; a mistake in any of them is an error."""
         if not self._axes:
-            raise InputError("nothing to compare: give methods, rules, attacks, data sets, seeds or an axis")
+            raise InputError(
+                "nothing to compare: give methods, rules, attacks, data sets, seeds or an axis",
+                code="no-axis",
+            )
         self._check_options()
         first = [self._axes[name] for name in ORDER if name in self._axes]
         axes = [*first, *(axis for name, axis in self._axes.items() if name not in ORDER)]
@@ -238,9 +277,15 @@ class Grid:
             wanted = {_option(name).partition(".")[0] for name in self._axes if _owner(name) == thing != name}
             for option in sorted((wanted | self._options.get(thing, {}).keys()) - known):
                 if option == "rule" in self._axes:
-                    raise InputError("no method of this grid takes a rule: leave the rules out")
+                    raise InputError(
+                        "no method of this grid takes a rule: leave the rules out",
+                        code="unknown-option",
+                        field="rule",
+                    )
                 raise InputError(
-                    f"no {thing} of this grid has an option {option!r}: {nearest(option, known)}"
+                    f"no {thing} of this grid has an option {option!r}: {nearest(option, known)}",
+                    code="unknown-option",
+                    field=option,
                 )
 
     def _resolve(self, labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:

@@ -52,7 +52,9 @@ class LocalEngine:
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and workers < 1:
-            raise InputError(f"a grid needs at least one worker (got {workers})")
+            raise InputError(
+                f"a grid needs at least one worker (got {workers})", code="bad-value", field="workers"
+            )
         self.workers = workers or available_cores()
 
     def run(self, cells: Sequence[Cell], store: CellStore, watcher: Watcher) -> None:

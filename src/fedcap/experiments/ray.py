@@ -43,6 +43,7 @@ from fedcap.runs import (
     RunDirectory,
 )
 from fedcap.runs.outcome import OUTCOME, CellFailure
+from fedcap.simulation.store import STATES
 from fedcap.training.workers.base import NotPortableError, carried
 from fedcap.training.workers.ray import RayCluster, ray_module
 
@@ -55,7 +56,7 @@ PAUSE = 0.5
 """Seconds between two looks at the progress of the cells."""
 PATIENCE = 10.0
 """Seconds in which the message board must answer."""
-FILES = (CONFIG, PROVENANCE, MIXING, ROUNDS, CHECKPOINT, RESULT)
+FILES = (CONFIG, PROVENANCE, MIXING, ROUNDS, STATES, CHECKPOINT, RESULT)
 """The files of a run that a task returns, in the order in which they are written; the result comes last."""
 
 
@@ -205,7 +206,7 @@ def write_run(directory: RunDirectory, files: Mapping[str, bytes]) -> None:
 
     If this is interrupted, the run starts again from its first round.
     """
-    for name in (RESULT, CHECKPOINT, ROUNDS, MIXING):
+    for name in (RESULT, CHECKPOINT, STATES, ROUNDS, MIXING):
         (directory.path / name).unlink(missing_ok=True)
     for name in FILES:
         if name in files:

@@ -75,7 +75,11 @@ class CellStore:
             if not os.access(self.root / CELLS, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
-            raise InputError(f"cannot write to {self.root}: {error.strerror}; give another folder") from None
+            raise InputError(
+                f"cannot write to {self.root}: {error.strerror}; give another folder",
+                code="cannot-write",
+                field=str(self.root),
+            ) from None
 
     def directory(self, cell: Cell) -> Path:
         """Return the directory of a cell's run."""
@@ -90,6 +94,8 @@ class CellStore:
             found = read_outcome(self.results / f"{cell.name}.json")
             if found is not None and _is_outcome_of(found, cell):
                 return found
+        if not self._by_key:
+            return None
         return next((found for found in self._by_key.get(cell.key, []) if _is_outcome_of(found, cell)), None)
 
     @cached_property
@@ -297,9 +303,13 @@ def read_outcomes(path: Path) -> Finished:
             lines = _unfactored(*lines)
         outcomes = [Outcome.from_json(json.dumps(line)) for line in lines]
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}", code="missing-file", field=str(path)
+        ) from None
     except (ValueError, KeyError, TypeError, AttributeError, EOFError):
-        raise InputError(f"{path} is damaged, or is not a file of saved outcomes") from None
+        raise InputError(
+            f"{path} is damaged, or is not a file of saved outcomes", code="bad-file", field=str(path)
+        ) from None
     return [(place, outcome) for outcome in outcomes for place in outcome.places]
 
 

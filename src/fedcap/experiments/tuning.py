@@ -151,12 +151,16 @@ def tune(
     """
     numbers = sorted(set(parse_seeds(seeds)))
     if not numbers:
-        raise InputError("give at least one seed")
+        raise InputError("give at least one seed", code="no-values", field="seeds")
     given = {"dataset": dataset, "method": method, **settings, "holdout": holdout}
     given = {key: value for key, value in given.items() if value is not None}
     experiment = Experiment(**given)
     if experiment.adversary is not None:
-        raise InputError("options are chosen before any attack is seen: tune without an attack")
+        raise InputError(
+            "options are chosen before any attack is seen: tune without an attack",
+            code="bad-value",
+            field="attack",
+        )
     given["method"] = dict(experiment.method)
     watch = watching or (lambda status: nullcontext(LogFailures()))
     player = _Player(given, numbers, CellStore(out), engine or LocalEngine(), watch, retry)
@@ -169,8 +173,9 @@ def usual_space(experiment: Experiment) -> Space:
     method, dataset = experiment.method.name, experiment.settings()["dataset"]
     if method not in SPACES:
         raise InputError(
-            f"there are no usual values of {method!r}'s options: give the options to try and their values"
-            f" (fedcap list {method} shows the options)"
+            f"there are no usual values of {method!r}'s options: give the options to try and their values",
+            code="no-space",
+            field=method,
         )
     special = WISDM if method == "fedcap" and "wisdm" in (dataset["name"], dataset.get("like")) else {}
     return {**SPACES[method], **special}
@@ -210,7 +215,9 @@ class _Player:
         for name, values in space.items():
             found = [self._with({name: value}).settings()["method"][name] for value in values]
             if not found:
-                raise InputError(f"no value of {name!r} to try: give at least one")
+                raise InputError(
+                    f"no value of {name!r} to try: give at least one", code="no-values", field=name
+                )
             numbers = all(isinstance(value, int | float) for value in found)
             read[name] = sorted(set(found)) if numbers else found
         return read
@@ -256,14 +263,20 @@ Search = Callable[[Space, Play], None]
 
 def _search(name: str, trials: int | None) -> Search:
     if trials is not None and name != "optuna":
-        raise InputError(f"the number of trials is for the search optuna; {name!r} makes as many as it needs")
+        raise InputError(
+            f"the number of trials is for the search optuna; {name!r} makes as many as it needs",
+            code="bad-option",
+            field="trials",
+        )
     searches: dict[str, Search] = {
         "coordinate": coordinate_search,
         "grid": grid_search,
         "optuna": OptunaSearch(TRIALS if trials is None else trials),
     }
     if name not in searches:
-        raise InputError(f"unknown search {name!r}: {nearest(name, searches)}")
+        raise InputError(
+            f"unknown search {name!r}: {nearest(name, searches)}", code="unknown-name", field="search"
+        )
     return searches[name]
 
 
@@ -295,7 +308,9 @@ class OptunaSearch:
             import optuna
         except ModuleNotFoundError:
             raise InputError(
-                "the search optuna needs Optuna: pip install 'fedcap[optuna]', or use the search coordinate"
+                "the search optuna needs Optuna: pip install 'fedcap[optuna]', or use the search coordinate",
+                code="needs-extra",
+                field="optuna",
             ) from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))

@@ -189,7 +189,7 @@ def _audit(record: audit.Audit) -> str:
     if not record.path.exists():
         return "no events yet"
     _raise(audit.verify(record.path))
-    return f"whole, {plural(sum(1 for _ in record.events()), 'line')}"
+    return f"complete, {plural(sum(1 for _ in record.events()), 'line')}"
 
 
 def _key(site: SiteDirectory) -> str:

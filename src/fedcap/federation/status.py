@@ -82,7 +82,7 @@ def operator_status(operator: Operator) -> dict[str, Any]:
         "accuracy": None if accuracy is None else round(accuracy.best, 1),
         "clients": ", ".join(f"{count} {state}" for state, count in states.items()) or "none yet",
         "plan": plan.digest,
-        "lately": recent(operator.audit),
+        "recent_events": recent(operator.audit),
     }
 
 
@@ -98,7 +98,7 @@ def site_status(site: SiteDirectory) -> dict[str, Any]:
         "agreed_to": [
             f"{plan.name}, {plural(plan.rounds, 'round')}, {digest}" for digest, plan in site.plans().items()
         ],
-        "lately": recent(site.audit),
+        "recent_events": recent(site.audit),
     }
 
 

@@ -78,7 +78,7 @@ def grid_report(path: Path, memo: Memo) -> Report:
     to_come = [places for name, places in planned.items() if name not in begun]
     reports = _reports(runs, memo)
     problems += _problems(reports)
-    limit.note("In the views of single runs, numbers per client have 8 bits: a 250th of their range.")
+    limit.note("In the views of single runs, numbers per client are rounded to a 250th of their range.")
     tables = _tables(runs, [place for places in to_come for place in places])
     failed = [
         Fact(limit.name(place_text(each.place) if each.place else each.name), limit.text(each.why))

@@ -54,6 +54,7 @@ from fedcap.runs import (
     RoundRecord,
     RunDirectory,
     Settings,
+    recorded_clients,
     removals,
     to_toml,
 )
@@ -116,8 +117,12 @@ class RunFiles:
 
     @cached_property
     def clients(self) -> Sequence[str]:
-        """The clients of the run: those at its start, then those that joined later."""
-        known = dict.fromkeys(self.provenance.clients if self.provenance else ())
+        """The clients of the run: those at its start, then those that joined later.
+
+        Of many clients, those that a record names.
+        """
+        first = self.provenance.clients if self.provenance else ()
+        known = dict.fromkeys(recorded_clients(self.rounds, first))
         for record in self.rounds:
             tested = record.accuracy.clients if record.accuracy else ()
             for names in (record.participants, tested, record.refused, record.removed):

@@ -28,7 +28,16 @@ from fedcap.runs.outcome import (
     settings_key,
 )
 from fedcap.runs.provenance import Provenance
-from fedcap.runs.result import ClientResult, Measures, Metrics, Removal, Result, removals, summarise
+from fedcap.runs.result import (
+    ClientResult,
+    Measures,
+    Metrics,
+    Removal,
+    Result,
+    recorded_clients,
+    removals,
+    summarise,
+)
 from fedcap.runs.rounds import (
     Accuracy,
     AttackStats,
@@ -100,6 +109,7 @@ __all__ = [
     "percentile",
     "read",
     "read_toml",
+    "recorded_clients",
     "refusals",
     "removals",
     "settings_key",

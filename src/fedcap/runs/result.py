@@ -109,6 +109,8 @@ class Result:
     """Loss, macro-F1 and accuracy per class in the last round; none if its record has no class counts."""
     stopped: str | None = None
     """Why the run stopped early, which happens if all clients are removed; else none."""
+    unlisted: int = 0
+    """The number of clients that `clients` does not list."""
     models: Any = field(default=None, compare=False)
     """An object with a method `model(client, reading)`. It is not in the JSON."""
 
@@ -121,10 +123,17 @@ class Result:
             raise InputError("this result was read without its models: use fedcap.read(path).model(client)")
         return self.models.model(client, reading)  # type: ignore[no-any-return]
 
+    @property
+    def noun(self) -> str:
+        """The noun for the clients in `clients`."""
+        return "recorded client" if self.unlisted else "client"
+
     def to_json(self) -> str:
         """Return the result as indented JSON, without the records of the rounds."""
         content = asdict(replace(self, history=(), models=None))
         del content["history"], content["models"]
+        if not self.unlisted:  # as in files of older versions
+            del content["unlisted"]
         return json.dumps(finite(content), indent=2, allow_nan=False)
 
     @classmethod
@@ -147,7 +156,7 @@ def summarise(
     caught = removed.keys() & attackers
     wrongly_removed = removed.keys() - attackers
     missed = attackers - removed.keys()
-    count = len(clients)
+    count, listed = len(clients), client_results(history, clients, attackers)
     return Result(
         tacc=accuracy.best,
         tacc_shared=accuracy.shared,
@@ -164,7 +173,8 @@ def summarise(
         seconds_server=math.fsum(record.seconds.server for record in history),
         bytes_per_round=sum(record.bytes for record in history) / len(history),
         removed=removed,
-        clients=client_results(history, clients, attackers),
+        clients=listed,
+        unlisted=count - len(listed),
         history=history,
         metrics=None if history[-1].tallies is None else metrics_of(history[-1].tallies),
         stopped=all_removed(history, clients),
@@ -249,7 +259,7 @@ def _describe(result: Result) -> str:
     """Return the result as text for a terminal or a notebook."""
     attackers = [client.id for client in result.clients if client.malicious]
     of_them = f", {len(attackers)} of them malicious" if attackers else ""
-    heading = f"Result of {plural(result.rounds, 'round')} with {plural(len(result.clients), 'client')}"
+    heading = f"Result of {plural(result.rounds, 'round')} with {plural(len(result.clients), result.noun)}"
     lines = [heading + of_them]
     figures = (result.tacc, result.tacc_shared, result.tacc_personal, result.tacc_worst_client)
     lines.append(f"  accuracy   {accuracy_line(*figures)}")

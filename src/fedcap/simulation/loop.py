@@ -109,7 +109,7 @@ class Clients:
         if not tasks:
             return sent.models.new_zeros(0, self._runner.size), {}
         for task in tasks:  # tasks finish in any order, but clients enter the store in the order of the round
-            if self.store.get(task.client) is None:
+            if task.client not in self.store:
                 self.store.put(task.client, self._first_state)
         began = time.perf_counter()
         updates, results = self._run(tasks, sent.models, clients)
@@ -132,7 +132,7 @@ class Clients:
             replace(
                 self._task("evaluate", client, number, received.get(client, ())),
                 evaluate=True,
-                has_personal=not self._runner.method.shares or self.store.get(client) is not None,
+                has_personal=not self._runner.method.shares or client in self.store,
                 count_classes=count,
             )
             for client in clients
@@ -167,6 +167,7 @@ class Simulation:
         self.data = experiment.load_data()
         self.names = self.data.names
         """The clients' names, in the order of the data."""
+        experiment.check_clients(self.names)
         self.history: list[RoundRecord] = []
         self.mixing: Mixing | None = None
         """The mixing weights of the last round, if models were mixed."""

@@ -355,21 +355,23 @@ class Setup(BaseModel):
         federated = data.federate_source(
             self.source, dataset, self.seed, root=self.trainer.root_samples, holdout=self.holdout
         )
-        count = len(federated.names)
-        if count < 2:
+        for note in (*dataset.notes, *self.source.doubts(federated)):
+            warn_once(note)
+        return federated
+
+    def check_clients(self, clients: Sequence[str]) -> None:
+        """Refuse a single client; warn if the share of participants is less than one client."""
+        if len(clients) < 2:
             raise InputError(
-                f"all samples belong to client {federated.names[0]!r}: two clients or more are needed",
+                f"all samples belong to client {clients[0]!r}: two clients or more are needed",
                 code="one-client",
                 field="dataset",
             )
-        for note in (*dataset.notes, *self.source.doubts(federated)):
-            warn_once(note)
-        if self.participation * count < 1:
+        if self.participation * len(clients) < 1:
             warn_once(
-                f"participation = {self.participation:g} is less than one of {count} clients: one client"
-                " takes part in each round"
+                f"participation = {self.participation:g} is less than one of {len(clients)} clients: one"
+                " client takes part in each round"
             )
-        return federated
 
     def attackers(self, clients: Sequence[str]) -> frozenset[str]:
         """Return the malicious clients: those named, or a draw by the seed."""

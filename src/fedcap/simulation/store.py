@@ -28,7 +28,7 @@ from torch import Tensor
 from fedcap.errors import InputError
 from fedcap.state import Tensors, names_to_tensor, owned, tensor_to_names, under
 
-IN_MEMORY = int(os.environ.get("FEDCAP_STATE_MEMORY", 128 << 20))
+IN_MEMORY = int(os.environ.get("FEDCAP_STATE_MEMORY", 16 << 20))
 """The number of bytes above which the states move to a file. Results do not depend on it."""
 STATES = "clients.bin"
 """The name of the file in the directory of a run."""
@@ -86,6 +86,9 @@ class ClientStore:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._states if self._file is None else self._file.rows)
+
+    def __contains__(self, client: str) -> bool:
+        return client in (self._states if self._file is None else self._file.rows)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all states, or the table of the file, with the clients in the order of their first training.

@@ -77,7 +77,7 @@ class SGD:
 
     __pydantic_config__ = ConfigDict(extra="forbid", revalidate_instances="always")
 
-    lr: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 0.01
+    lr: Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)] = 0.01
     """The learning rate: how far a step follows the gradient."""
     epochs: Annotated[int, Field(ge=1)] = 5
     """The number of passes over the client's samples in a round."""

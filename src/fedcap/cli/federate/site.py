@@ -66,7 +66,7 @@ def join(
     echo(f"  fedcap federate agree {directory}    read the plan, and agree to it")
     echo(f"  fedcap federate check {directory}    find problems before the start")
     echo(f"  fedcap federate site {directory}     take part")
-    echo(f"{directory / POLICY} says what this site agrees to, {directory / SITE} where its data are.")
+    echo(f"{directory / POLICY} limits what this site agrees to, {directory / SITE} names its data.")
 
 
 def agree(

@@ -325,7 +325,7 @@ export function clientsSection({ run: { clients }, ui, choose }) {
     isChosen: (client) => clients[ui.client] === client,
     choose: (client) => choose({ client: clients.indexOf(client) }),
   });
-  const text = "Accuracy and share in percent. Click a client to see it in every chart.";
+  const text = has("rounds") && "Accuracy and share in percent. Click a client to see it in every chart.";
   return { node: section("clients", "Clients", text, rows) };
 }
 

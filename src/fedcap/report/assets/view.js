@@ -72,7 +72,7 @@ export function about({ kind, command, config, provenance, settings, omitted }) 
       ),
     facts("Provenance", provenance, true),
     facts("Settings", settings, false),
-    omitted.length > 0 && [h("h3", "Left out of this page"), h("ul", omitted.map((text) => h("li", cut(text, 500))))],
+    omitted.length > 0 && [h("h3", "Left out or rounded"), h("ul", omitted.map((text) => h("li", cut(text, 500))))],
   );
 }
 
@@ -100,7 +100,7 @@ const CONTENT = {
   detection: "the scores of each client, and who was removed, when and why",
   mixing: "how much of each model comes from malicious clients",
   attack: "how malicious updates differ from honest ones",
-  clients: "the accuracy of each client",
+  clients: "the state and the accuracy of each client",
 };
 /** Where to look if every check is fine. */
 const USUAL = ["detection", "clients"];

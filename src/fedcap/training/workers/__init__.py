@@ -1,6 +1,6 @@
 """Worker pools: many clients' tasks in this process, in local worker processes, or on a Ray cluster.
 
-Every pool runs the same `TaskRunner.perform` on one thread, so results have the same bits in all of them.
+Every pool runs the same `TaskRunner.run` on one thread, so results have the same bits in all of them.
 """
 
 from __future__ import annotations
