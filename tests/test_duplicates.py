@@ -59,7 +59,7 @@ def test_if_all_clients_add_noise_no_client_is_taken_for_a_colluder():
     noise = torch.randn(12, 3000, generator=generator) / 3000**0.5
     noisy = alike + 0.8 * alike.norm(dim=1, keepdim=True) * noise
     near = cosines(Rows(noisy), Rows(noisy)).fill_diagonal_(0).max(dim=1).values
-    assert float(near.min()) > view.SHARED  # it is not for want of likeness
+    assert float(near.min()) > view.COMMON_COSINE  # it is not for want of likeness
     assert float(np.median(evenness((noisy - noisy.roll(1, dims=0)).numpy()))) > 0.7
     assert not found(noisy).any()
 

@@ -1,4 +1,4 @@
-"""What every attack is: frozen options, and one function from a view of the round to the malicious rows.
+"""The interface of attacks: frozen options, and one function from a view of a round to the malicious rows.
 
 `View` is what an attacker with full knowledge sees of a round. Most attacks use only the updates and the
 flags of malicious clients, and so can be called on a matrix alone: `attack(updates, malicious)`. Others also
@@ -59,6 +59,7 @@ class View:
     malicious: Tensor
     """N flags."""
     generator: torch.Generator | None = None
+    """For the attack's random numbers, which depend on the run's seed and the round."""
     round: int = 1
     request: bool = False
     """Whether these are newcomers' requests rather than the round's updates."""
@@ -67,8 +68,11 @@ class View:
     memory: dict[str, Tensor] = field(default_factory=dict)
     """Named tensors that the attack may read and change; they are saved with the run."""
     read_received: Callable[[int], Tensor] | None = None
+    """For `received`; None in a view that was made from updates alone."""
     read_server: Callable[[], ServerView] = ServerView
+    """For `server`."""
     run_preview: Callable[[Tensor], Preview] | None = None
+    """For `preview`; None if there is no server, or for requests."""
 
     @property
     def benign(self) -> Tensor:
@@ -81,7 +85,7 @@ class View:
         return self.read_server()
 
     def received(self, participant: int) -> Tensor:
-        """Return the models that a participant, by its row, received, k×D."""
+        """Return the models, k×D, that the participant in this row received."""
         if self.read_received is None:
             raise ValueError("this view was made from updates alone: it has no received models")
         return self.read_received(participant)
@@ -89,7 +93,7 @@ class View:
     def preview(self, rows: Tensor) -> Preview:
         """Return how the round would end with these malicious rows, M×D or one D-vector; nothing changes.
 
-        A view that was made from updates alone has no server: there the plain mean replaces it.
+        Without `run_preview`, no client is accused and each one receives the plain mean of the updates.
         """
         if self.run_preview is not None:
             return self.run_preview(rows)
@@ -123,7 +127,7 @@ class Attack(ABC):
     def craft(self, view: View) -> Tensor:
         """Return the malicious rows, M×D, or one D-vector that all malicious clients send.
 
-        An attack that remembers changes `view.memory`, which is empty in the first round.
+        An attack that remembers earlier rounds changes `view.memory`, which is empty in the first round.
         """
 
     def wire(self, row: Tensor) -> object:
@@ -131,7 +135,7 @@ class Attack(ABC):
         return row
 
     def rows(self, view: View) -> Tensor:
-        """Return the malicious rows, M×D or one D-vector; honest ones in requests that it does not attack."""
+        """Return the malicious rows, M×D or one D-vector; the honest rows if it does not attack requests."""
         if view.request and not self.attacks_requests:
             return view.updates[view.malicious]
         return self.craft(view).to(view.updates)
@@ -139,7 +143,7 @@ class Attack(ABC):
     def apply(self, view: View) -> None:
         """Replace the malicious rows of the view's updates."""
         if view.malicious.any():
-            view.updates[view.malicious] = self.rows(view).clone()  # it may be a view of the updates
+            view.updates[view.malicious] = self.rows(view).clone()  # the rows may share memory with updates
 
     def __call__(
         self, updates: Values, malicious: Values, generator: torch.Generator | None = None
@@ -159,7 +163,7 @@ registry: Registry[Attack] = Registry("attack", Attack, "fedcap.attacks")
 
 
 RowsAt = Callable[[float], Tensor]
-"""From a size to the rows that malicious clients send, M×D."""
+"""A function from a size to the rows that malicious clients send, M×D."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,11 @@ class Geometry:
 
     @classmethod
     def of(cls, view: View, blind: bool = False) -> Geometry:
-        """Read the geometry of a round; if blind, from what malicious clients receive alone."""
+        """Read the geometry of a round.
+
+        If `blind`, the reference is computed from what malicious clients received. `received` still has all
+        clients' models: a blind attack must use only the rows of malicious clients.
+        """
         server = None if blind else view.server.reference
         if view.read_received is None or (server is None and not blind):
             return cls(view, torch.zeros_like(view.updates), torch.zeros_like(view.updates[0]))
@@ -214,7 +222,7 @@ def victims(view: View) -> Tensor:
 
 
 def target_mean(view: View) -> Tensor:
-    """Return the mean update of the victims, D: the direction in which they want to go."""
+    """Return the mean update of the victims, D: the direction in which honest training moves them."""
     return view.updates[victims(view)].mean(dim=0)
 
 
@@ -226,9 +234,9 @@ def noise(view: View, rows: int) -> Tensor:
 
 
 def damage(view: View, before: Preview, after: Preview) -> float:
-    """Return how far the victims' next models are moved back, on average, against their own updates.
+    """Return how far the attack moves the victims' next models against their own updates, on average.
 
-    `before` is the result of the round without an attack.
+    `before` is the result of the round without the attack, `after` with it.
     """
     targets = victims(view)
     targets = targets[(before.served & after.served).to(targets.device)[targets]]
@@ -241,8 +249,8 @@ def damage(view: View, before: Preview, after: Preview) -> float:
 def longest(view: View, rows_at: RowsAt, start: float, most: float = 64.0, steps: int = 6) -> float:
     """Return the largest size, in multiples of `start`, at which the server accuses no malicious client.
 
-    Sizes are doubled while they pass, up to `most`; then the interval is halved, `steps` times. It is 0 if
-    not even a small fraction of `start` passes.
+    Sizes are doubled while they pass, up to `most`, a power of 2. Then the interval is halved, `steps` times.
+    The result is 0 if no size that was tried passes.
     """
     bad = view.malicious.cpu()
 
@@ -261,6 +269,7 @@ def longest(view: View, rows_at: RowsAt, start: float, most: float = 64.0, steps
 
 
 BLOCK = 1 << 16
+"""The number of columns of which `measure` computes the products at a time."""
 SHORT_OF_THE_BOUND = 1 - 1e-6
 """γ stays a millionth below the bound, so that rounding the row to single precision does not cross it
 (unless the mean is hundreds of times longer than the spread, where single precision is too coarse)."""
@@ -279,7 +288,7 @@ class Products:
 
 
 def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Products:
-    """Compute all products that either bound needs, one pass over the columns."""
+    """Compute all products that either bound needs, in one pass over the columns."""
     rows, columns = updates.shape
     products = updates.new_zeros((rows, rows), dtype=torch.float64)
     along = updates.new_zeros(rows, dtype=torch.float64)
@@ -332,12 +341,12 @@ class PerturbationAttack(Attack):
 AttackChoice = str | dict[str, Any] | InstanceOf[Attack] | InstanceOf[type[Any]]
 """An attack's name, a table of its name and options, an object, or a class."""
 BEYOND_ROWS = ("poison", "poison_labels", "wire")
-"""What an attack overrides to change more than rows."""
+"""The methods that an attack overrides to change more than rows."""
 
 
 @dataclass(frozen=True)
 class AttackWrapper(Attack):
-    """An attack that has another one, which is built at once, so that mistakes in it are found early."""
+    """An attack with an inner attack, which is built now, so that wrong options are reported early."""
 
     attack: AttackChoice = "min-max"
     """The inner attack: a name, a table of its name and options, or an object."""
@@ -351,7 +360,7 @@ class AttackWrapper(Attack):
         return build_inner(self.attack)
 
     def settings(self) -> dict[str, Any]:
-        """Return all options as plain values, the inner attack's too."""
+        """Return all options, including those of the inner attack, as plain values."""
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**options, "attack": registry.canonical(self.attack)}
 
@@ -367,7 +376,7 @@ class AttackWrapper(Attack):
 def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
     """Build an attack that is part of another one; refuse options that would have no effect there.
 
-    With `rows_alone` it must change rows only: only these can be limited to some rounds.
+    With `rows_alone`, refuse an attack that changes more than rows: it cannot be limited to some rounds.
     """
     inner = registry.build(choice)
     name = registry.named(choice)[0]
@@ -383,8 +392,8 @@ def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
 
 
 def inner_rows(attack: Attack, view: View, name: str = "inner") -> Tensor:
-    """Return the rows of an inner attack, M×D; what it remembers is stored under its own name."""
-    inner = replace(view, memory=owned(name, view.memory))
-    rows = attack.rows(inner)
-    view.memory.update(under(name, inner.memory))
+    """Return the rows of an inner attack, M×D. Its memory is a part of the view's, with `name` as prefix."""
+    inner_view = replace(view, memory=owned(name, view.memory))
+    rows = attack.rows(inner_view)
+    view.memory.update(under(name, inner_view.memory))
     return rows.expand(int(view.malicious.sum()), -1)

@@ -4,14 +4,14 @@
 calibrated updates) and quantities that detectors share, each computed once when first used.
 
 `noise_apart` finds colluders that add independent noise to one common row. Training changes few weights much
-and most weights little, so two honest clients differ unevenly. Two copies of one row with independent noise
-differ evenly over all weights:
+and most weights little, so the difference of two honest rows is uneven over the weights. That of two copies
+with independent noise is even. The evenness of x, the difference of two rows in m columns, is
 
-    e = ‖x‖₁ / (√m · ‖x‖₂),    x the difference of two rows, m the number of its columns,
+    e = ‖x‖₁ / (√m · ‖x‖₂)
 
-is √(2/π) = 0.80 for normal noise and 0.82 for uniform noise; between honest clients it was 0.3 to 0.65. Noise
-shaped like training's own is not found. Honest clients that are much alike and add normal noise for privacy,
-where the others do not, are taken for colluders.
+It is √(2/π) = 0.80 for normal noise and 0.82 for uniform noise. Between honest clients, 0.3 to 0.65 was
+measured. Two limitations: noise with the distribution of honest differences is not found, and honest clients
+with similar updates count as colluders if they add normal noise for privacy while the other clients add none.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from fedcap.matrix import FEW_ROWS, Rows, cosines, finite_rows, sketch
 if TYPE_CHECKING:
     from fedcap.detection.base import Verdict
 
-EQUAL = 0.999
+EQUAL_COSINE = 0.999
 """Updates at a larger cosine count as equal: training on different samples never comes so close."""
-SKETCH = 1 << 14
+SKETCH_COLUMNS = 1 << 14
 """The number of columns of a sketch, in which updates are compared."""
-SAMPLED = 1 << 12
+SAMPLED_COLUMNS = 1 << 12
 """The number of columns in which differences between two rows are examined."""
 SEED_COLUMNS = 16
 """The number of columns from which the seed of the sketch is computed."""
 
-SHARED = 0.5
-"""Rows at a smaller cosine have less in common than not, whatever their difference looks like."""
-NOISE = 0.775
+COMMON_COSINE = 0.5
+"""Rows at a smaller cosine do not count as copies of one row, however even their difference is."""
+NOISE_EVENNESS = 0.775
 """A difference that is less even than this is not noise."""
-MORE = 0.1
-"""A difference is noise only if it is more even than is usual by at least this."""
+EVENNESS_MARGIN = 0.1
+"""A difference is noise only if its evenness is larger than the usual one by at least this."""
 ROUNDING = 1e-5
 """Rows that differ by a smaller share of their norm differ by rounding."""
-FEWEST = 500
-"""In fewer columns differences look even by chance, and are not examined."""
+FEWEST_COLUMNS = 500
+"""In fewer columns differences may be even by chance, and are not examined."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Batch:
         return len(self.ids)
 
     def only(self, mask: Tensor) -> Batch:
-        """Return the rows for which the mask holds."""
+        """Return the batch of only the rows that the mask, N flags, selects."""
         if bool(mask.all()):
             return self
         return replace(
@@ -122,7 +122,7 @@ class RoundView:
         return self.batch.samples
 
     def only(self, mask: Tensor) -> RoundView:
-        """Return what is seen of the rows for which the mask holds."""
+        """Return the view of only the rows that the mask, N flags, selects."""
         if bool(mask.all()):
             return self
         return replace(
@@ -140,8 +140,8 @@ class RoundView:
     def counted(self, verdict: Verdict) -> Batch:
         """Return the uploads that count.
 
-        Fewer malicious rows are assumed among them if some were found: those that are not finite and those
-        of removed clients. Suspected clients may be honest.
+        Their `assumed_malicious` is smaller by the number of rows that are not finite or of removed clients,
+        because these count as malicious rows that were found. Suspected clients may be honest.
         """
         mask = self.counting(verdict)
         if bool(mask.all()):
@@ -163,7 +163,7 @@ class RoundView:
 
     @cached_property
     def finite(self) -> Tensor:
-        """Which rows are finite, N flags: by their norms if models were recovered, else by the updates."""
+        """Which rows are finite, N flags: by `norms` if models were recovered, otherwise by the updates."""
         return finite_rows(self.updates).cpu() if self.recovered is None else self.norms.isfinite()
 
     @cached_property
@@ -179,7 +179,7 @@ class RoundView:
 
     @cached_property
     def update_sketch(self) -> Tensor:
-        """A sketch of the updates as they were sent, scaled to norm 1, N×`SKETCH` at most."""
+        """A sketch of the updates as they were sent, scaled to norm 1; at most `SKETCH_COLUMNS` wide."""
         return self._sketch(Rows(self.updates), self.update_norms)
 
     @cached_property
@@ -188,14 +188,16 @@ class RoundView:
         return self._sketch(self.calibrated, self.norms)
 
     def _sketch(self, rows: Rows, norms: Tensor) -> Tensor:
-        return sketch(rows, norms.to(self.updates.device), SKETCH, self._seed)
+        return sketch(rows, norms.to(self.updates.device), SKETCH_COLUMNS, self._seed)
 
     def _sampled_columns(self) -> Tensor:
-        """Return at most `SAMPLED` columns to compare, drawn with a seed that depends on all updates."""
+        """Return at most `SAMPLED_COLUMNS` columns, drawn with a seed that depends on all updates."""
         width = self.updates.shape[1]
-        if width <= SAMPLED:
+        if width <= SAMPLED_COLUMNS:
             return torch.arange(width, device=self.updates.device)
-        drawn = torch.randint(0, width, (SAMPLED,), generator=torch.Generator().manual_seed(self._seed))
+        drawn = torch.randint(
+            0, width, (SAMPLED_COLUMNS,), generator=torch.Generator().manual_seed(self._seed)
+        )
         return drawn.sort().values.to(self.updates.device)
 
     @cached_property
@@ -206,11 +208,12 @@ class RoundView:
 
     @cached_property
     def duplicates(self) -> Tensor:
-        """Which pairs sent the same but for noise, or arrived at the same model that way, N×N flags.
+        """Which pairs of clients sent the same update, or the same with independent noise, N×N flags.
 
+        If models were recovered, pairs whose calibrated updates differ only by noise are duplicates, too.
         Each row is a duplicate of itself.
         """
-        same = (self.update_cosines > EQUAL) | torch.eye(len(self), dtype=torch.bool)
+        same = (self.update_cosines > EQUAL_COSINE) | torch.eye(len(self), dtype=torch.bool)
         columns = self._sampled_columns()
         same |= noise_apart(self.updates.index_select(1, columns), self.update_cosines)
         if self.recovered is None:
@@ -224,43 +227,44 @@ class RoundView:
 
 
 def noise_apart(rows: Tensor, cosines: Tensor) -> Tensor:
-    """Return which pairs of rows, N×m, differ only by noise, N×N flags; `cosines`, N×N, are theirs.
+    """Return which pairs of rows, N×m, differ only by noise, N×N flags; `cosines`, N×N, are of these rows.
 
-    Each row is first compared with its nearest row; only rows that differ from it by noise are compared with
-    each other. What is usual is the median over clients of the least even of their differences from the
-    nearest and a few other rows: a minority cannot move it by sending rows close to all others.
+    Each row is first compared with its nearest row. Only rows that differ from their nearest row by noise are
+    compared with each other. For the usual evenness, each row is compared with the nearest and three other
+    rows, and its smallest evenness is taken; the usual one is the median of these. So a minority cannot
+    change it much by sending rows close to all others.
     """
     apart = torch.zeros(len(rows), len(rows), dtype=torch.bool)
-    if len(rows) < 2 or rows.shape[1] < FEWEST:
+    if len(rows) < 2 or rows.shape[1] < FEWEST_COLUMNS:
         return apart
     cosines = cosines.nan_to_num(-1.0).fill_diagonal_(-1.0)
     all_rows = torch.arange(len(rows))
     even = _evenness(rows, all_rows, cosines.argmax(dim=1))
     others = [_evenness(rows, all_rows, all_rows.roll(step)) for step in (1, len(rows) // 3, len(rows) // 2)]
     least = torch.stack([even, *others]).nan_to_num(1.0).min(dim=0).values
-    limit = max(NOISE, float(least.median()) + MORE)
-    few = (even > limit).nonzero().flatten()
-    for k in few.tolist():
-        noise = _evenness(rows, few, torch.full_like(few, k)) > limit
-        apart[k, few] = noise & (cosines[k, few] > SHARED)
+    limit = max(NOISE_EVENNESS, float(least.median()) + EVENNESS_MARGIN)
+    candidates = (even > limit).nonzero().flatten()
+    for k in candidates.tolist():
+        noise = _evenness(rows, candidates, torch.full_like(candidates, k)) > limit
+        apart[k, candidates] = noise & (cosines[k, candidates] > COMMON_COSINE)
     return apart | apart.T
 
 
 def _evenness(rows: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Return how even the differences between pairs of rows are, one of `left` and one of `right` each.
+    """Return the evenness of the differences `rows[left] − rows[right]`; both are indices of rows.
 
     Differences that come from rounding count as fully even. A few rows are taken at a time, because
-    allocating memory for all of them would take longer than the rest.
+    allocating memory for all of them would take longer than the computation.
     """
     found = []
     for start in range(0, len(left), FEW_ROWS):
         few = slice(start, start + FEW_ROWS)
-        here = rows[left[few].to(rows.device)]
-        norm = _norms(here, 2)
-        here -= rows[right[few].to(rows.device)]
-        short = _norms(here, 2)
-        even = _norms(here, 1) / (short * rows.shape[1] ** 0.5)
-        found.append(torch.where(short < ROUNDING * norm, 1.0, even))
+        difference = rows[left[few].to(rows.device)]
+        norm = _norms(difference, 2)
+        difference -= rows[right[few].to(rows.device)]
+        distance = _norms(difference, 2)
+        even = _norms(difference, 1) / (distance * rows.shape[1] ** 0.5)
+        found.append(torch.where(distance < ROUNDING * norm, 1.0, even))
     return torch.cat(found).cpu()
 
 

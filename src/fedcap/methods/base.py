@@ -9,7 +9,7 @@ The simulation and the federation drive every method in the same way. In a round
     state   = method.update(state, sent, view, verdict)  the state after the uploads that count
 
 The state is a dataclass of tensors, so that any method's state can be saved and restored. `ids` are rows of
-the client index. N is the number of participants, D of weights, R of distinct models that are sent.
+the client index. N is the number of participants, D that of weights, R that of distinct models that are sent.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ class Sent:
     index: Tensor
     """N×k rows of `models`; k is 1 unless the method sends each client several models, or none."""
     mixing: Tensor | None = None
-    """N×P: the weights of a pool of P models in each participant's model, if models were mixed."""
+    """N×P: the weight of each of the pool's P models in each participant's model, if models were mixed."""
     pool: Tensor = field(default_factory=_no_ids)
     """P: the clients whose models are in the pool."""
     pending: Tensor = field(default_factory=_no_ids)
     """Clients that must first train an update from `start` and send it, before there is a model for them."""
     start: Tensor | None = None
-    """D: the model from which pending clients, and the server's own root set, train an update."""
+    """D: the model from which pending clients train an update; so does the server on its root set, if any."""
     feedback: int = 0
     """The number of values that each client sends in addition to its update."""
     is_fresh: bool = False
     """Whether each participant has a model made for it alone, which `take_models` need not copy."""
     rejected: Mapping[str, str] = field(default_factory=dict)
-    """By name, clients for which there is no model, and why; the server fills it in."""
+    """The clients, by name, that receive no model, and why. The server fills it in."""
 
     @classmethod
     def to_all(cls, ids: Tensor, model: Tensor, start: Tensor | None = None) -> Sent:
@@ -148,7 +148,7 @@ class Method(ABC, Generic[S]):
     """How the detectors' accusations lead to removal."""
 
     def __post_init__(self) -> None:
-        """Build the detectors and the policy at once, so that mistakes in them are found early."""
+        """Build the detectors and the policy now, so that wrong options are reported early."""
         _ = self.defence
 
     @cached_property
@@ -158,13 +158,15 @@ class Method(ABC, Generic[S]):
 
     @property
     def revised(self) -> list[str]:
-        """The parts that compute something else than they once did with the same options."""
+        """The parts, with a revision, that give other results than older versions did with these options."""
         return [] if self.defence is None else self.defence.revised
 
     def _policy(self) -> Choice:
+        """Return the policy to build; a method may choose it by its other options."""
         return self.policy
 
     def _detectors(self) -> Sequence[Choice]:
+        """Return the detectors to build; a method may choose them by its other options."""
         return self.detectors if isinstance(self.detectors, tuple | list) else (self.detectors,)
 
     @property
@@ -173,11 +175,11 @@ class Method(ABC, Generic[S]):
         return self.defence is not None and self.shares
 
     def settings(self) -> dict[str, Any]:
-        """Return all options as plain values, written in one way however they were given."""
-        found = () if self.defence is None else self.defence.detectors.items()
+        """Return all options as plain values, in the same form however they were given."""
+        detectors = {} if self.defence is None else self.defence.detectors
         return {
-            **{field.name: getattr(self, field.name) for field in fields(self)},
-            "detectors": [fingerprint.written(name, detector) for name, detector in found],
+            **{option.name: getattr(self, option.name) for option in fields(self)},
+            "detectors": [fingerprint.written(name, detector) for name, detector in detectors.items()],
             "policy": policies.canonical(as_policy(self._policy())),
         }
 
@@ -190,7 +192,7 @@ class Method(ABC, Generic[S]):
         """Return the models for these participants.
 
         If some of them must first send an update, return `Sent.request` of these. The server then calls
-        again with the updates that came, by id; clients without one are left out.
+        `send` again with the updates it received, by id. Clients that sent none are left out.
         """
 
     def view(self, state: S, sent: Sent, batch: Batch) -> RoundView:
@@ -210,7 +212,7 @@ class Method(ABC, Generic[S]):
         return Inspection()
 
     def client_init(self, network: Network) -> Tensors:
-        """Return the client state before a client ever trains; the network has the common weights."""
+        """Return the client state before the client's first round; the network has the common weights."""
         return {"personal": network.weights}
 
     def received_model(self, client: LocalClient, received: Tensor, own: Tensors) -> Tensor | None:
@@ -218,7 +220,7 @@ class Method(ABC, Generic[S]):
         return received[0] if len(received) else None
 
     def train(self, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate:
-        """Train for one round on the client: here from the model received, which becomes the personal one."""
+        """Train for one round on the client. Unless overridden, train the received model and keep it."""
         learner = client.learner(received[0])
         client.fit(learner)
         return ClientUpdate(learner.weights - received[0], {"personal": learner.weights})

@@ -1,10 +1,11 @@
-"""FedCAP: a customised model for every client, calibrated updates, removal for good, a personal model.
+"""FedCAP: mix a model for each client, train a personal model on it, and remove malicious clients for good.
 
 Reference: Li et al., "FedCAP: Robust federated learning via customized aggregation and personalization",
 ACSAC 2024, Algorithm 1. Each round
 
   1. the server mixes a model for each participant k from the pool of last round's models, by the similarity
-     of calibrated updates (Eqs. 3 to 5); new participants first send an update r_k to compare with:
+     of calibrated updates (Eqs. 3 to 5). r_k is the calibrated update of client k in the pool; a client that
+     is not in the pool, a newcomer, first sends an update r_k:
 
         ŵ_k = Σ_i β_ki w̃_i,    β_kk = φ,    β_ki = (1 − φ) · softmax_i(α · cos(r_k, d̃_i)) for i ≠ k
 
@@ -17,9 +18,9 @@ ACSAC 2024, Algorithm 1. Each round
 
      and removes for good each client with ‖d̃_k‖ > T_norm. The models of the others are the next pool.
 
-Parts can be switched off, as in the paper's ablation (Table IV). That is the preset `paper`. The preset
-`hardened` bounds what attackers can do that know the method: `methods.hardened` holds what it adds. The
-equations are functions in `methods.equations`.
+This is the preset `paper`. Its parts can be switched off, as in the paper's ablation (Table IV). The preset
+`hardened` adds bounds against attackers that know the method: see `methods.hardened`. The equations are
+functions in `methods.equations`. N is the number of clients in the pool, R that of participants.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _nothing() -> Tensor:
 
 @dataclass(frozen=True)
 class FedCAPState:
-    """The global model, and the pool: the models of the last round's participants that count.
+    """The global model, and the pool: the models of last round's participants whose uploads counted.
 
     Fields with a default may be missing in a state that an older version saved.
     """
@@ -65,18 +66,18 @@ class FedCAPState:
     samples: Tensor
     """N: their sample counts."""
     compared: Tensor
-    """Two numbers: start and stop of the columns that are compared."""
+    """Two numbers: start and stop of the columns (weights) that cosines compare."""
     norms: Tensor
-    """N: the norms of their calibrated updates."""
+    """N: the norms of their calibrated updates. Only the hardened preset uses them."""
     votes: Tensor
     """N: their weights in the hardened preset: duplicates share one vote, suspected clients have none."""
     gains: Tensor = field(default_factory=_nothing)
-    """N×N: how much each client, a row, would gain from each one's model, if hardened; else empty."""
+    """N×N: how much the client of each row gains from the model of each column, if hardened; else empty."""
     likeness: Tensor = field(default_factory=_nothing)
-    """N×N: the cosines between their calibrated updates, if they were computed already; else empty."""
+    """N×N: the cosines between the updates, if hardened and whole updates are compared; else empty."""
 
     def only(self, mask: Tensor) -> FedCAPState:
-        """Return the state with those clients in the pool for which the mask holds."""
+        """Return the state with only those clients in the pool that the mask, N flags, selects."""
         if bool(mask.all()):
             return self
         return replace(
@@ -140,18 +141,20 @@ class FedCAP(Method[FedCAPState]):
     def _detectors(self) -> Sequence[Choice]:
         """Return the detectors; the paper's takes its limit from `t_norm`."""
         chosen = DETECTORS[self.preset] if self.detectors == PRESET else super()._detectors()
-        return [self._with_limit(choice) for choice in chosen] if self.detect else []
+        return [self._with_t_norm(choice) for choice in chosen] if self.detect else []
 
     def _policy(self) -> Choice:
+        """Return the policy: the preset's, unless another one is chosen."""
         return POLICIES[self.preset] if self.policy == PRESET else self.policy
 
-    def _with_limit(self, choice: Choice) -> Choice:
+    def _with_t_norm(self, choice: Choice) -> Choice:
+        """Return a detector with the limit `t_norm`, if it is `norm` and has no limit of its own."""
         table = as_table(detection.registry.table(choice), "detector")
         is_norm = GIVEN not in table and detection.registry.resolve(table["name"]) == "norm"
         return {"limit": self.t_norm, **table} if is_norm else table
 
     def settings(self) -> dict[str, Any]:
-        """Return all options; a limit that equals `t_norm` is written once, so that it is changed there."""
+        """Return all options. A limit of `norm` that equals `t_norm` is left out: `t_norm` already has it."""
         settings = super().settings()
         for detector in settings["detectors"]:
             if detector["name"] == "norm" and detector["limit"] == self.t_norm:
@@ -174,19 +177,22 @@ class FedCAP(Method[FedCAPState]):
         )
 
     def send(self, state: FedCAPState, ids: Tensor, requests: Mapping[int, Tensor] | None = None) -> Sent:
-        """Send each participant its customised model; the global one to all while the pool is empty.
+        """Send each participant its customised model. While the pool is empty, send the global model to all.
 
-        Participants that are not in the pool are first asked for an update, trained from the global model.
+        Participants that are not in the pool are first asked for an update. They train it from the global
+        model of the last round, from which the updates in the pool are measured, too.
         """
         if not self.customise or not len(state.ids):
             return Sent.to_all(ids, self._global_model(state))
         new = ~torch.isin(ids, state.ids)
         if requests is None and bool(new.any()):
             return Sent.request(ids[new], state.model)
-        ids = ids[~new | torch.tensor([k in (requests or {}) for k in ids.tolist()], dtype=torch.bool)]
+        requests = requests or {}
+        ids = ids[~new | torch.tensor([k in requests for k in ids.tolist()], dtype=torch.bool)]
+        # Each participant's own row in the pool, or -1 for a newcomer.
         own = torch.searchsorted(state.ids, ids).clamp_max(len(state.ids) - 1)
         own = torch.where(state.ids[own] == ids, own, -1)
-        similarities, alpha = self._similarities(state, ids, own, requests or {})
+        similarities, alpha = self._similarities(state, ids, own, requests)
         if self.hardened:
             weights = hardened.mixing_weights(similarities, own, state.gains, state.votes, alpha, self.phi)
             models = hardened.mix_models(weights, own, state.models, state.norms, state.model)
@@ -207,12 +213,12 @@ class FedCAP(Method[FedCAPState]):
         similarities = known[own]
         new = own < 0
         if bool(new.any()):
-            asking = Rows(torch.stack([requests[k] for k in ids[new].tolist()]).to(state.models))
-            similarities[new] = cosines(asking, pool, columns)
+            requested = Rows(torch.stack([requests[k] for k in ids[new].tolist()]).to(state.models))
+            similarities[new] = cosines(requested, pool, columns)
         return similarities, alpha
 
     def client_init(self, network: Network) -> Tensors:
-        """Return the personal model and, if hardened, the least loss of any model received so far."""
+        """Return the personal model and, if hardened, the least loss of any model received: none so far."""
         state = super().client_init(network)
         if self.hardened and self.personalise:
             return {**state, "least": torch.tensor([hardened.NO_LOSS])}
@@ -237,15 +243,20 @@ class FedCAP(Method[FedCAPState]):
         return RoundView(batch, calibrated, recovered, reference)
 
     def update(self, state: FedCAPState, sent: Sent, view: RoundView, verdict: Verdict) -> FedCAPState:
-        """Make the recovered models that count the next pool, if there are any."""
+        """Make the recovered models that count the next pool. If none counts, the last pool stays.
+
+        The hardened preset also keeps suspected clients in the pool: they receive mixed models, but have no
+        vote, so their models are mixed into no other client's.
+        """
         assert view.recovered is not None
         assert view.reference is not None
         counting = view.counting(verdict)
         removed = torch.tensor(list(verdict.removed), dtype=torch.long)
-        if not bool(counting.any()):  # the last pool stays, without the clients that were removed
+        if not bool(counting.any()):
             return self.forget(state, removed)
         pooled = ~torch.isin(view.ids, removed) & view.finite if self.hardened else counting
-        seen = view if self.calibrate else replace(view, calibrated=Rows(view.recovered, view.reference))
+        # The bounds of the hardened preset are measured from the reference, even if `calibrate` is off.
+        measured = view if self.calibrate else replace(view, calibrated=Rows(view.recovered, view.reference))
         pool = FedCAPState(
             view.reference,
             view.ids,
@@ -253,9 +264,9 @@ class FedCAP(Method[FedCAPState]):
             state.updates[:0] if self.calibrate else view.updates.clone(),
             view.samples,
             state.compared,
-            seen.norms if self.hardened else view.norms,
+            measured.norms if self.hardened else view.norms,
             torch.where(counting, view.votes if self.hardened else 1.0, 0.0),
-            hardened.gains(seen) if self.hardened else state.gains[:0, :0],
+            hardened.gains(measured) if self.hardened else state.gains[:0, :0],
             view.cosines if self.hardened and self.similarity == "all" else state.likeness[:0, :0],
         )
         return pool.only(pooled)
@@ -266,7 +277,7 @@ class FedCAP(Method[FedCAPState]):
         return left if len(left.ids) else replace(left, model=self._global_model(state))
 
     def _global_model(self, state: FedCAPState) -> Tensor:
-        """Return this round's global model (Eq. 6); last round's while the pool is empty."""
+        """Return this round's global model (Eq. 6); while the pool is empty, that of the last round."""
         if not len(state.ids):
             return state.model
         if self.hardened:

@@ -32,7 +32,7 @@ from fedcap.state import Tensors, names_to_tensor, owned, tensor_to_names, under
 from fedcap.training import Layout
 
 BY_HAND = "by hand"
-"""The score that stands for an operator's decision."""
+"""The name of the score of an accusation by which an operator removed a client."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Server:
         self._memory: Tensors = method.defence.start() if method.defence else {}
         self._size = layout.size
         self._seed = seed
-        self._malicious = malicious
+        self._assumed_malicious = malicious
         """The share of participants that is assumed to be malicious."""
         self._device = weights.device
         self._participants: list[str] = []
@@ -92,7 +92,7 @@ class Server:
     def select(self, participation: float, clients: Sequence[str] | None = None) -> list[str]:
         """Draw the participants of the next round among the clients that are not removed.
 
-        They are drawn from all clients of the index, or from those given, in any order.
+        They are drawn from all clients of the index, or from those given, whose order has no effect.
         """
         if clients is None:
             left = torch.ones(len(self.clients), dtype=torch.bool)
@@ -103,7 +103,10 @@ class Server:
         return [available[at] for at in self._draw(participation, len(clients), len(available)).tolist()]
 
     def _draw(self, participation: float, total: int, available: int) -> Tensor:
-        """Return which of the available clients take part, ascending: a share of the total."""
+        """Return the indices of the available clients that take part, ascending.
+
+        Their number is a share of the total, at least 1 and at most all that are available.
+        """
         count = max(1, round(participation * total))
         if count >= available:
             return torch.arange(available)
@@ -113,9 +116,10 @@ class Server:
     def begin(self, clients: Sequence[str]) -> Sent:
         """Begin a new round with these clients; new ones are added, removed ones are left out.
 
-        An open round is abandoned: its number is used up, and answers to it are late.
+        An open round is abandoned: its number is not used again, and answers to it are late.
         """
-        self._participants = self.clients.sorted(dict.fromkeys(k for k in clients if k not in self.removed))
+        left = dict.fromkeys(client for client in clients if client not in self.removed)
+        self._participants = self.clients.sorted(left)
         for client in self._participants:
             self.clients.add(client)
         sent = self.models_for(self._participants)
@@ -133,9 +137,9 @@ class Server:
     def models_for(self, clients: Sequence[str], requests: Sequence[Upload] | None = None) -> Sent:
         """Return what these clients would be sent now; nothing changes.
 
-        If some are pending, call it again with their requests, whose round is the present one.
+        If some are pending, call it again with their requests, which answer the current round.
         """
-        rejected = dict.fromkeys((k for k in clients if k in self.removed), "was removed")
+        rejected = dict.fromkeys((client for client in clients if client in self.removed), "was removed")
         ids = self.clients.rows([client for client in clients if client not in self.removed])
         sent = self.method.send(self._state, ids)
         if requests is not None and len(sent.pending):
@@ -161,11 +165,12 @@ class Server:
     def finish(
         self, uploads: Sequence[Upload], root: Tensor | None = None, buffer: Tensor | None = None
     ) -> RoundOutcome:
-        """End the round with what came back, and update the state.
+        """End the round with the uploads, and update the state.
 
-        This call may overwrite the models that were sent. `buffer`, N×D, may hold the updates already, in the
-        order of the participants; it may be overwritten, too. Uploads of clients that the operator removed
-        during the round do not count. After an error the state is unchanged, and the round can be cancelled.
+        `root` is the update trained on the server's root set. `buffer`, N×D, may hold the updates already, in
+        the order of the participants. This call may overwrite the buffer and the models that were sent.
+        Uploads of clients that the operator removed during the round do not count. After an error the state
+        is unchanged, and the round can be cancelled.
         """
         sent = self._open_round()
         valid = self._validate(sent, uploads, buffer)
@@ -181,33 +186,36 @@ class Server:
         return outcome
 
     def _open_round(self) -> Sent:
-        """Return what was sent in the open round."""
+        """Return what was sent in the open round; raise if there is none or its models are not sent yet."""
         if self._sent is None or len(self._sent.pending):
             raise RuntimeError("no round is under way: call begin, and supply if clients are pending")
         return self._sent
 
     def _validate(self, sent: Sent, uploads: Sequence[Upload], buffer: Tensor | None) -> Validated:
+        """Validate the uploads; leave out those of clients that were removed during the round."""
         rows = dict(zip(self.clients.names(sent.ids), sent.ids.tolist(), strict=True))
-        assumed = int(self._malicious * len(rows) + 1e-9)
+        assumed = int(self._assumed_malicious * len(rows) + 1e-9)  # 0.29 · 100 is 28.999…
         received = uploads if self.method.shares else []
         valid = validate(received, self.round, rows, self._size, sent.feedback, assumed, self._device, buffer)
-        out = [client for client in rows if client in self.removed]
-        if not out:
+        removed = [client for client in rows if client in self.removed]
+        if not removed:
             return valid
-        mask = ~torch.isin(valid.batch.ids, self.clients.rows(out))
-        rejected = {**valid.rejected, **dict.fromkeys(out, "was removed")}
+        mask = ~torch.isin(valid.batch.ids, self.clients.rows(removed))
+        rejected = {**valid.rejected, **dict.fromkeys(removed, "was removed")}
         return valid._replace(batch=valid.batch.only(mask), rejected=rejected)
 
     def _outcome(self, sent: Sent, valid: Validated, view: RoundView, verdict: Verdict) -> RoundOutcome:
-        """Return what was found, by the names of clients."""
-        name, names = self.clients.name, self.clients.names(view.ids)
+        """Return what was found in the round, by the names of clients."""
+        name, view_names = self.clients.name, self.clients.names(view.ids)
         values = {"norm": view.norms, **{score.name: score.values for score in verdict.scores}}
         uncounted = dict.fromkeys(view.ids[~view.finite].tolist(), "not finite")
         uncounted |= {row: accusation.sentence for row, accusation in verdict.suspected.items()}
         rejected = {name(row): why for row, why in uncounted.items() if row not in verdict.removed}
         return RoundOutcome(
             round=self.round,
-            scores={score: dict(zip(names, value.tolist(), strict=True)) for score, value in values.items()},
+            scores={
+                score: dict(zip(view_names, value.tolist(), strict=True)) for score, value in values.items()
+            },
             limits={score.name: score.limit for score in verdict.scores},
             removed={name(row): accusation for row, accusation in verdict.removed.items()},
             suspected={name(row): accusation for row, accusation in verdict.suspected.items()},
@@ -230,9 +238,10 @@ class Server:
         return outcome, copied.models_for(self.clients.names(sent.ids), requests=())
 
     def snapshot(self) -> Server:
-        """Return a copy that keeps the present state, without the open round.
+        """Return a copy with the current state, without the open round.
 
-        It shares the tensors of the state: every step makes a new state and leaves the old one unchanged.
+        Both share the tensors of the state, because each step makes a new state and changes no tensor of the
+        old one. They also share the client index.
         """
         copied = copy(self)
         copied.removed = dict(self.removed)
@@ -242,7 +251,7 @@ class Server:
     def cancel(self) -> None:
         """Cancel the open round: it does not count, and the next round gets the same number.
 
-        So a driver must distinguish the answers to both; the federation does so by a nonce in each message.
+        A driver must tell answers to the two rounds apart. The federation has a nonce in each message.
         """
         if self._sent is None:
             raise RuntimeError("no round is under way: there is none to cancel")
@@ -250,13 +259,13 @@ class Server:
         self._sent = None
 
     def remove(self, client: str, reason: str) -> None:
-        """Remove a client by an operator's decision: it is out of the state and of all future rounds."""
+        """Remove a client, as the operator decided, from the state and from all future rounds."""
         self.removed[client] = Accusation(BY_HAND, 0.0, 0.0, reason)
         if client in self.clients:
             self._state = self.method.forget(self._state, self.clients.rows([client]))
 
     def readmit(self, client: str) -> None:
-        """Take a removed client back: it comes as a newcomer, and the detectors forget it."""
+        """Let a removed client take part again, as a newcomer that the detectors do not remember."""
         self.removed.pop(client, None)
         if self.method.defence is not None and client in self.clients:
             self._memory = self.method.defence.forget(self._memory, self.clients.row(client))
@@ -267,11 +276,11 @@ class Server:
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """The limits of the scores that have a fixed one."""
+        """The fixed limits of scores, by the names of the scores."""
         return {} if self.method.defence is None else self.method.defence.limits
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all that the server knows between two rounds, to be saved."""
+        """Return all that the server remembers between two rounds, to be saved."""
         state = {part.name: getattr(self._state, part.name) for part in fields(self._state)}
         accusations = self.removed.values()
         return {
@@ -286,7 +295,7 @@ class Server:
         }
 
     def load_state_dict(self, tensors: Tensors) -> None:
-        """Restore what `state_dict` returned; the current round is forgotten."""
+        """Restore what `state_dict` returned; an open round is dropped."""
         self._sent = None
         self.round = int(tensors["round"])
         self.clients.load_state_dict(owned("roster", tensors))
@@ -301,9 +310,9 @@ class Server:
             )
         }
         self._memory = owned("detection", tensors)
-        saved = owned("state", tensors)
-        devices = {part.name: getattr(self._state, part.name).device for part in fields(self._state)}
+        saved, restored = owned("state", tensors), {}
         for part in fields(self._state):
-            if part.name not in saved and part.default_factory is not MISSING:
-                del devices[part.name]  # an older version, without this field, saved the state
-        self._state = type(self._state)(**{name: saved[name].to(devices[name]) for name in devices})
+            # A state that an older version saved may lack fields with a default.
+            if part.name in saved or part.default_factory is MISSING:
+                restored[part.name] = saved[part.name].to(getattr(self._state, part.name).device)
+        self._state = type(self._state)(**restored)

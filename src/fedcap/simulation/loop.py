@@ -1,8 +1,8 @@
 """The round loop of a simulation: select, send, train, attack, finish, evaluate, record.
 
 It drives any method through its `Server`. It knows which clients are malicious only to let them attack, and
-to leave them out of the accuracy. One N×D matrix of updates exists per round: workers write into it, the
-attack replaces rows in it, and the server moves the accepted rows together in it.
+to leave them out of the accuracy. To save memory, a round has one N×D matrix of updates: workers write into
+it, the attack replaces rows in it, and the server moves the accepted rows to its top.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ LOG = logging.getLogger("fedcap")
 EVALUATION_BLOCK = 256
 """The largest number of clients outside a round that are evaluated at a time."""
 SMALLEST_BLOCK = 16
+"""The smallest such number, however large the models are."""
 BLOCK_WEIGHTS = 1 << 28
-"""The number of weights that the models of a block have, unless it is the smallest block."""
+"""The largest number of weights in all models of a block together, unless the block is the smallest."""
 MOST_TESTED = 5_000
 """With more clients than this, a sample of them is tested by default."""
 SAMPLE = 1_000
@@ -45,7 +46,7 @@ SAMPLE = 1_000
 
 
 class Observer(Protocol):
-    """Follows a run: progress, the run directory, trackers."""
+    """Follows a run: progress, the run directory, trackers. The run calls a function at each event."""
 
     def started(self, simulation: Simulation) -> None:
         """The run starts, or continues."""
@@ -80,7 +81,7 @@ class Clients:
         pool.open(runner, self.data)
 
     def requests(self, clients: Sequence[str], start: Tensor, number: int) -> Tensor:
-        """Return the updates, N×D, that these clients train from a model, D, to ask for their first one."""
+        """Return the updates, N×D, that newcomers train from a model, D, to request their first own model."""
         tasks = [self._task("request", client, number, (0,)) for client in self._adversary.trainers(clients)]
         return self._run(tasks, start[None], clients)[0]
 
@@ -93,9 +94,10 @@ class Clients:
         count: bool,
         watch: Stopwatch,
     ) -> tuple[Tensor, dict[str, TaskResult]]:
-        """Let the participants train, and test their models if they are among the clients to be tested.
+        """Let the participants train, and test the models of those that are among `tested`.
 
-        Return the honest updates, N×D, and the result of each that trained.
+        Return the honest updates, N×D, and the result of each client that trained. With `count`, the test
+        results also have the answers class by class.
         """
         received = dict(zip(clients, sent.index.tolist(), strict=True))
         tasks = [
@@ -108,7 +110,8 @@ class Clients:
         ]
         if not tasks:
             return sent.models.new_zeros(0, self._runner.size), {}
-        for task in tasks:  # tasks finish in any order, but clients enter the store in the order of the round
+        # Add new clients to the store now, in the order of the round, because tasks finish in any order.
+        for task in tasks:
             if task.client not in self.store:
                 self.store.put(task.client, self._first_state)
         began = time.perf_counter()
@@ -123,9 +126,9 @@ class Clients:
     def test(
         self, clients: Sequence[str], sent: Sent, served: Sequence[str], number: int, count: bool
     ) -> dict[str, TaskResult]:
-        """Test clients outside the round: on the model each would be sent, if served, and on its own.
+        """Test clients outside the round: the model each would receive, if served, and the personal model.
 
-        A client has its own model if it has trained, or if it never receives one.
+        A client has a personal model if it has trained, or if the method sends no models.
         """
         received = dict(zip(served, sent.index.tolist(), strict=True))
         tasks = [
@@ -159,7 +162,7 @@ class Clients:
 
 
 class Simulation:
-    """The state of a simulated federation between two rounds; `play` plays the next round."""
+    """A simulated federation between two rounds; `play` plays the next round."""
 
     def __init__(self, experiment: Setup, pool: WorkerPool, data: FederatedData | None = None) -> None:
         """Load the experiment's data, unless the data of the clients is given."""
@@ -224,14 +227,13 @@ class Simulation:
     def is_finished(self) -> bool:
         """Whether all rounds were played, or no client is left to play them."""
         evaluated = bool(self.history) and self.history[-1].accuracy is not None
-        return self.round >= self.experiment.rounds or (self._is_deserted and evaluated)
+        return self.round >= self.experiment.rounds or (self._all_are_removed and evaluated)
 
     @property
-    def _is_deserted(self) -> bool:
-        """Whether all clients were removed; then at most one more round is played, to be evaluated."""
-        return len(self.server.removed) >= len(self.names) and all(
-            k in self.server.removed for k in self.names
-        )
+    def _all_are_removed(self) -> bool:
+        """Whether all clients are removed; then at most one more round is played, to evaluate the models."""
+        removed = self.server.removed
+        return len(removed) >= len(self.names) and all(client in removed for client in self.names)
 
     def result(self) -> Result:
         """Return the result of the run."""
@@ -240,7 +242,8 @@ class Simulation:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state of the server, the clients and the attack, to be saved.
 
-        The means and deviations by which inputs were standardised are for users of the models.
+        It also has the means and deviations by which inputs were standardised. Users of the saved models need
+        them; the simulation does not restore them.
         """
         return {
             **under("server", self.server.state_dict()),
@@ -259,7 +262,7 @@ class Simulation:
         """Play the next round."""
         watch = Stopwatch()
         number = self.round + 1
-        is_last = number == self.experiment.rounds or self._is_deserted
+        is_last = number == self.experiment.rounds or self._all_are_removed
         evaluate = is_last or number % self.experiment.eval_every == 0
         with watch.on("server"):
             sent = self.server.begin(self.server.select(self.experiment.participation))
@@ -272,7 +275,7 @@ class Simulation:
         clients = self.server.clients.names(sent.ids)
         mixing = Mixing.of(number, clients, self.server.clients.names(sent.pool), sent.mixing)
         entropy = sent.mixing_entropy
-        size = self._bytes(sent, len(clients), len(pending))
+        transmitted = self._bytes(sent, len(clients), len(pending))
         to_test = self._tested_set if evaluate else frozenset()
         updates, results = self._clients.train(clients, sent, number, to_test, is_last, watch)
         with watch.on("server"):
@@ -297,19 +300,25 @@ class Simulation:
             weights_entropy=entropy,
             attack=attack,
             diverged=[k for k, result in results.items() if not result.is_finite and k not in self.malicious],
-            bytes=size,
+            bytes=transmitted,
             seconds=watch.seconds(),
             tallies=count_classes(tested, self.data.class_names, shares) if tested and is_last else None,
             **outcome_fields(outcome),
         )
-        honest = len(self.names) - len(self.malicious)
-        if tested is not None and len(tested) < honest:
-            note = f"accuracy of a sample of {len(tested)} of {honest} honest clients"
-            record = replace(record, notes=[*record.notes, note])
+        if tested is not None:
+            record = self._with_sample_note(record, len(tested))
         record = self._with_warning(record)
         self.history.append(record)
         self.mixing = mixing
         return record
+
+    def _with_sample_note(self, record: RoundRecord, tested: int) -> RoundRecord:
+        """Add a note if the accuracy is that of a sample of the honest clients."""
+        honest = len(self.names) - len(self.malicious)
+        if tested >= honest:
+            return record
+        note = f"accuracy of a sample of {tested} of {honest} honest clients"
+        return replace(record, notes=[*record.notes, note])
 
     def _with_warning(self, record: RoundRecord) -> RoundRecord:
         """Add a note if many clients were removed at once; the first time, log it too."""
@@ -321,12 +330,12 @@ class Simulation:
         return replace(record, notes=[*record.notes, warning])
 
     def _requests(
-        self, pending: Sequence[str], sent: Sent, number: int, watch: Stopwatch, part: str = "train"
+        self, pending: Sequence[str], sent: Sent, number: int, watch: Stopwatch, timed_as: str = "train"
     ) -> list[Upload]:
-        """Let pending clients train and send an update; malicious ones attack it, too."""
+        """Return the requests of pending clients: they train updates, and malicious clients attack theirs."""
         assert sent.start is not None
         start = sent.start
-        with watch.on(part):
+        with watch.on(timed_as):
             updates = self._clients.requests(pending, start, number)
         with watch.on("attack"):
             self.adversary.craft_into(updates, pending, lambda _: start[None], self.server, request=True)
@@ -378,8 +387,9 @@ class Simulation:
     ) -> dict[str, TaskResult]:
         """Return the test results of the clients to be tested, whether they took part in the round or not.
 
-        Clients outside the round are tested with the model that the server would have sent them in it. A
-        client that lacks one of the two models (removed, or not trained yet) is tested with the other.
+        Clients outside the round are tested with the model that the server would have sent them in it:
+        `before` is the server before the uploads. A removed client has only its personal model, a client that
+        never trained only the received one.
         """
         found = dict(results)
         outside = [client for client in self._tested if client not in found]

@@ -103,7 +103,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The result of a task. The tensors may be buffers of the runner: copy them before its next task."""
+    """The result of a task. The tensors may be buffers of the runner: copy them before the next task."""
 
     update: Tensor | None = None
     """D: what the client sends, after "train" and "request"."""
@@ -120,13 +120,14 @@ class TaskResult:
     personal_correct: int | None = None
     """The same number for the personal model."""
     received_classes: AnswerCounts | None = None
+    """The answers of the model received, class by class, if the task asks for them."""
     personal_classes: AnswerCounts | None = None
-    """The answers class by class, if the task asks for them."""
+    """The same counts for the personal model."""
     seconds_training: float = 0.0
     seconds_evaluating: float = 0.0
 
     def without_tensors(self) -> TaskResult:
-        """Return what goes to another process as it is: all but the tensors."""
+        """Return the result without the tensors, which worker pools transfer separately."""
         return replace(self, update=None, state=None, received=None)
 
 
@@ -135,9 +136,11 @@ class TaskRunner:
     """What is fixed over a run: how to build the network, the method, and the seed."""
 
     build: Callable[[], nn.Module]
+    """A function that builds the network."""
     method: Method[Any]
     sgd: SGD
     seed: int
+    """The run's seed, from which the random numbers of each task are derived."""
     size: int
     """D: the number of weights of a model."""
     device: str = "cpu"
@@ -148,7 +151,7 @@ class TaskRunner:
     products: Products = field(default_factory=chosen_products)
     """The library that multiplies matrices, in all processes of a run."""
     _networks: list[Network] = field(default_factory=list, init=False, repr=False, compare=False)
-    """Built when first needed. The first is for testing only, so that tests change no learner's weights."""
+    """Networks, built when first needed. The first is only for tests, so they change no learner's weights."""
 
     def run(self, task: Task, data: LocalData, received: Tensor, own: Tensors) -> TaskResult:
         """Do one task for a client that received k×D models and has the state `own`; neither is changed."""
@@ -167,7 +170,8 @@ class TaskRunner:
             received_correct, received_classes = self._test(task, test, network.module)
         tested = time.perf_counter()
         made = self._train(task, client, received, own)
-        is_finite = made is None or all(bool(t.isfinite().all()) for t in (made.update, *made.state.values()))
+        tensors = () if made is None else (made.update, *made.state.values())
+        is_finite = all(bool(tensor.isfinite().all()) for tensor in tensors)
         trained = time.perf_counter()
         personal_correct, personal_classes = None, None
         if task.evaluate and (task.kind == "train" or (task.kind == "evaluate" and task.has_personal)):
@@ -189,7 +193,7 @@ class TaskRunner:
         )
 
     def _train(self, task: Task, client: LocalClient, received: Tensor, own: Tensors) -> ClientUpdate | None:
-        """Return the result of training or of a request, checked; None for "evaluate"."""
+        """Train for a round or a request, and check the shapes of the result; None for "evaluate"."""
         if task.kind == "evaluate":
             return None
         seed_globally(self._seed(task))  # the same random numbers, whether or not a model was tested before
@@ -201,13 +205,13 @@ class TaskRunner:
         sent, expected = tuple(made.update.shape), (self.size,)
         if sent != expected:
             raise ValueError(f"the update should have the shape {expected} (got {sent})")
-        before, after = shapes(own), shapes(made.state)
+        before, after = _shapes(own), _shapes(made.state)
         if before != after:
             raise ValueError(f"the client state should stay {before} after training (got {after})")
         return made
 
     def _test(self, task: Task, test: Samples, module: nn.Module) -> tuple[int, AnswerCounts | None]:
-        """Test a module that was made from the first network."""
+        """Return the test result of a module that was made from the first network."""
         module.eval()
         with torch.no_grad():
             return evaluate(test, lambda x: self._network(0).answer(x, module), task.count_classes)
@@ -238,6 +242,6 @@ class TaskRunner:
         return update
 
 
-def shapes(state: Tensors) -> dict[str, tuple[int, ...]]:
+def _shapes(state: Tensors) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor, by name."""
     return {name: tuple(tensor.shape) for name, tensor in state.items()}
