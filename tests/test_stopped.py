@@ -18,7 +18,7 @@ from fedcap.cli import main
 from fedcap.runs import read
 
 DATA = load_breast_cancer()
-UNSCALED: dict[str, Any] = {"dataset": (DATA.data, DATA.target), "rounds": 6, "workers": 1}
+UNSCALED: dict[str, Any] = {"dataset": (DATA.data, DATA.target), "rounds": 6, "training": {"lr": 0.01}, "workers": 1}
 FEW: dict[str, Any] = {"rounds": 3, "training": {"epochs": 1}, "workers": 1}
 
 
@@ -55,6 +55,10 @@ def test_the_last_round_of_such_a_run_is_evaluated(every: int, rounds: int) -> N
     result = fedcap.Experiment(**UNSCALED, eval_every=every).run()
     assert result.rounds == rounds
     assert result.history[-1].accuracy is not None
+    assert result.metrics is not None
+    counts = result.history[-1].tallies.personal
+    right = sum(counts.correct)
+    assert 100 * right / sum(counts.actual) == pytest.approx(result.history[-1].accuracy.personal)
     assert [list(record.participants) for record in result.history[1:]] == [[]] * (rounds - 1)
     assert result.stopped is not None
     assert "in round 1 " in result.stopped

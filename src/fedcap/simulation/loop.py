@@ -290,7 +290,12 @@ class Simulation:
             )
         with watch.on("server"):
             outcome = self.server.finish(uploads(), root, updates)
-        tested = self._evaluate(before, results, number, is_last, watch) if evaluate else None
+        known = results
+        if (
+            evaluate and not is_last and self._all_are_removed
+        ):  # test again, to count classes in the last round
+            is_last, known = True, {}
+        tested = self._evaluate(before, known, number, is_last, watch) if evaluate else None
         shares = self.method.shares
         record = RoundRecord(
             round=number,
