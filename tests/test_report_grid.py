@@ -77,8 +77,6 @@ def test_a_cell_is_the_mean_over_seeds_with_its_interval(grid: Path) -> None:
             assert cell.worst_client == pytest.approx(fmean(run.tacc_worst_client for run in runs))
 
 
-
-
 def test_methods_are_in_the_order_of_their_worst_attack(grid: Path) -> None:
     table = only_table(build_report(grid))
     worst = [cell_of(table, method, "ipm").mean or 0.0 for method in table.methods]
