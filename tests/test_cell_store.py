@@ -41,6 +41,14 @@ def store(tmp_path: Path) -> CellStore:
     return found
 
 
+def played(cell: Cell, store: CellStore) -> Outcome:
+    """Play a cell and return its outcome from the store."""
+    assert play(cell, store, Notes())
+    outcome = store.outcome(cell)
+    assert outcome is not None
+    return outcome
+
+
 def test_a_finished_cell_keeps_all_but_its_models(
     cell: Cell, store: CellStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,9 +76,7 @@ def test_models_are_kept_on_request(cell: Cell, tmp_path: Path) -> None:
 
 
 def test_outcomes_are_found_by_name_and_by_key(cell: Cell, store: CellStore, tmp_path: Path) -> None:
-    play(cell, store, Notes())
-    outcome = store.outcome(cell)
-    assert outcome is not None
+    outcome = played(cell, store)
     assert store.outcomes() == {cell.key: outcome}
     outcome = replace(outcome, places=[])  # a published outcome has no place in a grid
     published = CellStore(tmp_path / "elsewhere", results=store.results)
@@ -79,9 +85,7 @@ def test_outcomes_are_found_by_name_and_by_key(cell: Cell, store: CellStore, tmp
 
 
 def test_a_packed_grid_counts_as_done(cell: Cell, store: CellStore, tmp_path: Path) -> None:
-    play(cell, store, Notes())
-    outcome = store.outcome(cell)
-    assert outcome is not None
+    outcome = played(cell, store)
     save_outcomes([(cell.place, outcome)], tmp_path / "grid.jsonl")
     (tmp_path / "packed").mkdir()
     save_outcomes([(cell.place, outcome)], tmp_path / "packed" / "grid.jsonl.gz")
@@ -95,9 +99,7 @@ def test_a_packed_grid_counts_as_done(cell: Cell, store: CellStore, tmp_path: Pa
 
 
 def test_what_was_published_before_there_was_an_option_is_the_same_run(cell: Cell, store: CellStore) -> None:
-    play(cell, store, Notes())
-    outcome = store.outcome(cell)
-    assert outcome is not None
+    outcome = played(cell, store)
     assert store.results is not None
     (store.results / f"{cell.name}.json").unlink()
     settings = json.loads(json.dumps(outcome.settings))
@@ -126,9 +128,7 @@ def test_what_another_revision_of_a_part_came_to_does_not_count(
 
 
 def test_outcomes_of_an_older_version_are_not_those_of_now(cell: Cell, store: CellStore) -> None:
-    play(cell, store, Notes())
-    outcome = store.outcome(cell)
-    assert outcome is not None
+    outcome = played(cell, store)
     assert store.results is not None
     older = replace(outcome, digest="f" * 64, provenance={**outcome.provenance, "computes": COMPUTES - 1})
     (store.results / f"{'f' * 16}.json").write_text(older.to_json())
@@ -151,10 +151,8 @@ def test_an_outcome_under_another_cells_name_does_not_count(cell: Cell, store: C
 
 
 def test_a_damaged_outcome_is_made_again_from_the_run(cell: Cell, store: CellStore) -> None:
-    play(cell, store, Notes())
-    before = store.outcome(cell)
+    before = played(cell, store)
     (store.directory(cell) / "outcome.json").write_bytes(b"{\xff")
-    assert before is not None
     assert store.outcome(cell) == replace(before, evidence=None, places=[])
 
 
@@ -181,12 +179,10 @@ def test_a_cell_that_was_begun_goes_on_to_the_same_outcome(
     notes, whole = Notes(), CellStore(tmp_path / "whole")
     whole.open()
     play(cell, store, notes)
-    play(cell, whole, Notes())
     assert notes.of(cell) == ["started", "round 2", "finished"]
-    one, other = store.outcome(cell), whole.outcome(cell)
-    assert one is not None
-    assert other is not None
-    assert without_times(one) == without_times(other)
+    resumed = store.outcome(cell)
+    assert resumed is not None
+    assert without_times(resumed) == without_times(played(cell, whole))
 
 
 def test_a_cell_that_another_process_plays_is_left_to_it(cell: Cell, store: CellStore) -> None:
@@ -220,8 +216,7 @@ def test_a_cell_that_fails_is_recorded_and_tried_again_on_request(
 
 def test_a_run_that_was_damaged_is_played_again_on_request(cell: Cell, store: CellStore) -> None:
     store.results = None
-    play(cell, store, Notes())
-    whole = store.outcome(cell)
+    whole = played(cell, store)
     run = store.directory(cell)
     (run / "outcome.json").unlink()
     (run / "rounds.jsonl").write_text("nonsense\n")
@@ -231,9 +226,7 @@ def test_a_run_that_was_damaged_is_played_again_on_request(cell: Cell, store: Ce
     assert "rounds.jsonl, line 1, cannot be read" in notes.why[str(cell)]
     assert prepare([cell], store, retry=True).left == [cell]
     assert (store.root / "failed" / cell.name / "rounds.jsonl").exists()
-    play(cell, store, Notes())
-    again = store.outcome(cell)
-    assert again is not None
+    again = played(cell, store)
     assert whole is not None
     assert without_times(again) == without_times(whole)
 
@@ -260,11 +253,10 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
         CellStore(file).open()
 
 
-def test_outcomes_of_any_grid_are_of_one_type(cell: Cell, store: CellStore) -> None:
+def test_a_cell_given_twice_is_two_places_of_one_run(cell: Cell, store: CellStore) -> None:
     play(cell, store, Notes())
-    assert all(isinstance(found, Outcome) for _, found in GridStatus.of([cell, cell], store).finished)
-    assert len(GridStatus.of([cell, cell], store).finished) == 2
-    assert len(GridStatus.of([cell, cell], store).runs) == 1
+    status = GridStatus.of([cell, cell], store)
+    assert (len(status.finished), len(status.runs)) == (2, 1)
 
 
 def test_the_place_of_each_cell_is_stored_with_the_plan_and_with_its_outcome(tmp_path: Path) -> None:
@@ -273,24 +265,15 @@ def test_the_place_of_each_cell_is_stored_with_the_plan_and_with_its_outcome(tmp
     status = prepare(cells, store)
     assert [len(cells), len(status.left)] == [4, 3]  # without an attack, the share makes no difference
     planned = read_planned(tmp_path)
-    assert [place for places in planned.values() for place in places] == [
-        cells[0].place,
-        cells[1].place,
-        cells[2].place,
-        cells[3].place,
-    ]
-    play(cells[0], store, Notes())
-    outcome = store.outcome(cells[0])
-    assert outcome is not None
+    assert [place for places in planned.values() for place in places] == [cell.place for cell in cells]
+    outcome = played(cells[0], store)
     assert outcome.places == [cells[0].place, cells[1].place]
     assert outcome.digest == cells[0].experiment.digest()
     assert len(read_planned(tmp_path)) == 3
 
 
 def test_a_reused_outcome_is_not_planned_in_the_folder(cell: Cell, store: CellStore, tmp_path: Path) -> None:
-    play(cell, store, Notes())
-    outcome = store.outcome(cell)
-    assert outcome is not None
+    outcome = played(cell, store)
     save_outcomes([(cell.place, outcome)], tmp_path / "saved.jsonl.gz")
     elsewhere = CellStore(tmp_path / "elsewhere", reuse=tmp_path / "saved.jsonl.gz")
     assert prepare([cell], elsewhere).left == []
@@ -321,23 +304,15 @@ def test_places_of_old_folders_are_those_of_the_grid() -> None:
 
 
 def test_evidence_is_recorded_and_enters_no_digest(cell: Cell, store: CellStore, tmp_path: Path) -> None:
-    play(cell, store, Notes())
-    outcome = store.outcome(cell)
-    assert outcome is not None
+    outcome = played(cell, store)
     assert outcome.evidence is not None
     assert (outcome.evidence.cpu, outcome.evidence.workers) == (cpu_model(), 1)
     assert datetime.fromisoformat(outcome.evidence.date).tzinfo is not None
     again = CellStore(tmp_path / "again", keep_models=True)
     again.open()
-    play(cell, again, Notes())
-    other = again.outcome(cell)
-    assert other is not None
+    other = played(cell, again)
+    seed = played(Grid(methods="fedcap", attack="ipm", seeds=1, **TINY).cells()[0], again)
     assert other.evidence is not None
-    assert other.evidence.weights_hash == outcome.evidence.weights_hash
+    assert seed.evidence is not None
     assert other.digest == outcome.digest
-    seed = Grid(methods="fedcap", attack="ipm", seeds=1, **TINY).cells()[0]
-    play(seed, again, Notes())
-    found = again.outcome(seed)
-    assert found is not None
-    assert found.evidence is not None
-    assert found.evidence.weights_hash != outcome.evidence.weights_hash
+    assert other.evidence.weights_hash == outcome.evidence.weights_hash != seed.evidence.weights_hash

@@ -58,13 +58,6 @@ def test_every_chart_has_three_formats_of_the_same_bits_each_time(tmp_path: Path
         assert b"Date" not in path.read_bytes() or path.suffix == ".png"
 
 
-def test_a_path_with_a_format_gets_that_one_alone(tmp_path: Path) -> None:
-    assert draw_curves([1, 2], {"a": [1.0, 2.0]}, tmp_path / "norms.pdf", "round", log=True) == [
-        tmp_path / "norms.pdf"
-    ]
-    assert [path.name for path in tmp_path.iterdir()] == ["norms.pdf"]
-
-
 def test_bars_are_as_high_as_the_means_with_their_intervals(drawn: list[Figure]) -> None:
     series: Any = {"fedcap": [(97.0, 1.5), None], "fedavg": [(9.9, None), (90.0, 2.0)]}
     draw_bars(["ipm", "lie"], series, Path("x"), marks={"fedavg": ["†", ""]})

@@ -1,4 +1,4 @@
-"""The command line as a program: help, exit codes, errors of one line, narrow terminals, closed pipes."""
+"""The command line as a program: exit codes, errors of one line, narrow terminals, closed pipes."""
 
 from __future__ import annotations
 
@@ -40,30 +40,13 @@ def words(way: tuple[str, ...]) -> str:
     return " ".join(("fedcap", *way))
 
 
-@pytest.mark.parametrize("way", EVERY, ids=words)
-def test_help_is_plain_text(capsys: pytest.CaptureFixture[str], way: tuple[str, ...]) -> None:
-    code, out, err = call(capsys, *way, "--help")
-    assert (code, err) == (0, "")
-    assert out.startswith(f"Usage: {words(way)} ")
-    assert "\\" not in out
-    assert call(capsys, *way, "-h") == (0, out, "")
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=words)
-def test_the_first_lines_of_all_commands_are_short_enough_for_the_list(way: tuple[str, ...]) -> None:
-    group = EVERY[way]
-    assert isinstance(group, click.Group)
-    listed = group.get_help(click.Context(group, info_name=words(way), terminal_width=80))
-    assert "..." not in listed.partition("Commands:")[2]
-
-
 @pytest.mark.parametrize("way", GROUPS, ids=words)
 def test_a_group_without_a_command_prints_its_help(
     capsys: pytest.CaptureFixture[str], way: tuple[str, ...]
 ) -> None:
     code, out, err = call(capsys, *way)
     assert (code, err) == (0, "")
-    assert out == call(capsys, *way, "--help")[1]
+    assert out == call(capsys, *way, "--help")[1] == call(capsys, *way, "-h")[1]
 
 
 @pytest.mark.parametrize("way", LEAVES, ids=words)
@@ -71,14 +54,11 @@ def test_every_command_has_json(way: tuple[str, ...]) -> None:
     assert any("--json" in option.opts for option in EVERY[way].params)
 
 
-@pytest.mark.parametrize("wrong", ["--frobnicate", "run --rounds many", "data", "rnu", "data get"])
+@pytest.mark.parametrize("wrong", ["--frobnicate", "run --rounds many", "rnu", "data get"])
 def test_a_mistake_in_the_arguments_is_one_line_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], wrong: str
 ) -> None:
     code, out, err = call(capsys, *wrong.split())
-    if wrong == "data":
-        assert (code, err) == (0, "")
-        return
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert err.startswith("fedcap: ")
     assert "--help)" in err

@@ -55,22 +55,7 @@ def test_check_prints_what_each_contains(capsys: pytest.CaptureFixture[str], dat
     assert "handwritten62.npz cannot be used: " in out
 
 
-@pytest.mark.parametrize("name", ["cifar10", "emnist", "wisdm", "handwritten62"])
-def test_data_that_is_not_here_is_one_clear_line(
-    capsys: pytest.CaptureFixture[str], data_folder: Path, name: str
-) -> None:
-    for command in (["run", "--dataset", name], ["data", "check", name], ["data", "plot", name]):
-        code, _, err = call(capsys, *command)
-        assert code == 2
-        assert len(err.strip().splitlines()) == 1
-        assert str(data_folder) in err
-        assert "FEDCAP_DATA" in err
-    assert not Path("runs").exists()
-
-
-@pytest.mark.parametrize(
-    "name", ["cifar10", "emnist", "wisdm", "handwritten62", "digits", "mine.npz", "cifra10"]
-)
+@pytest.mark.parametrize("name", ["cifar10", "emnist", "wisdm"])
 def test_get_without_a_network_is_one_clear_line(
     capsys: pytest.CaptureFixture[str], data_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -83,10 +68,9 @@ def test_get_without_a_network_is_one_clear_line(
     code, out, err = call(capsys, "data", "get", name)
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
-    if name in ("cifar10", "emnist", "wisdm"):
-        assert "by hand" in err
-        assert "https://" in err
-        assert str(data_folder) in err
+    assert "by hand" in err
+    assert "https://" in err
+    assert str(data_folder) in err
 
 
 def test_get_into_a_folder_that_cannot_be_written_says_so(

@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedcap.federation import keys
 from fedcap.federation.build import propose
 from fedcap.federation.checks import check_operator, check_site
 from fedcap.federation.config import INVITATION, Federation, Invitation, Operator, SiteDirectory, held
@@ -156,14 +155,6 @@ def test_the_two_ports_must_differ(tmp_path: Path) -> None:
     assert "port and link_port are the same" in operators(operator)["ports"]
 
 
-def test_an_expired_certificate_is_reported(
-    both: tuple[Operator, SiteDirectory], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keys, "SERVER_DAYS", 0.01)
-    refresh(both[0], renew=True)
-    assert "server.crt ended on" in operators(both[0])["certificate"]
-
-
 def test_a_missing_root_set_is_reported(tmp_path: Path) -> None:
     operator, _ = set_up(tmp_path, plan(method="fltrust"))
     assert "a table [root] in federation.toml" in operators(operator)["root set"]
@@ -200,14 +191,3 @@ def test_a_sites_mistakes_are_reported(both: tuple[Operator, SiteDirectory]) -> 
     for path in site.agreed.iterdir():
         path.write_text(path.read_text().replace("rounds = 30", "rounds = 90"))
     assert "not agreed to yet" in sites(site)["plan"]
-
-
-def test_data_that_does_not_fit_the_plan_is_reported(
-    both: tuple[Operator, SiteDirectory], tmp_path: Path
-) -> None:
-    _, site = both
-    (tmp_path / "own.csv").write_text("a,b,label\n" + "1,2,x\n3,4,y\n" * 10)
-    config = site.directory / "site.toml"
-    text = config.read_text().replace('client = "0"', "")
-    config.write_text(text.replace('name = "digits"', f'name = "csv"\npath = "{tmp_path / "own.csv"}"'))
-    assert "one input is 2 numbers here, and 1×8×8 numbers in the plan" in sites(site)["data"]

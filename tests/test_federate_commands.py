@@ -17,11 +17,10 @@ from helpers import call
 pytest.importorskip("flwr")
 
 from fedcap.cli import app, main
-from fedcap.federation.audit import Audit
 from fedcap.federation.config import Operator, held
 from fedcap.federation.plan import Plan
 
-LEAVES = typer.main.get_command(app).commands["federate"].commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(app).commands["federate"].commands  # type: ignore[attr-defined]
 
 
 def quietly(*arguments: object) -> None:
@@ -140,9 +139,7 @@ def test_a_plan_can_be_made_without_samples(folder: Path, ask: Any) -> None:
     assert Operator("two").federation.address == "h:8443"
 
 
-def test_a_second_init_keeps_the_files_and_writes_the_invitation_again(
-    folder: Path, ask: Any, refuse: Any
-) -> None:
+def test_a_second_init_keeps_the_files_and_writes_the_invitation_again(folder: Path, ask: Any) -> None:
     before = ask("init", "op")
     certificate = Path("op/certificates/server.crt").read_bytes()
     plan = Path("op/plan.toml")
@@ -155,7 +152,6 @@ def test_a_second_init_keeps_the_files_and_writes_the_invitation_again(
     assert Path("op/certificates/server.crt").read_bytes() == certificate
     assert ask("init", "op", "--renew")["fingerprint"] == before["fingerprint"]
     assert Path("op/certificates/server.crt").read_bytes() != certificate
-    assert "is a federation already" in refuse("init", "op", "--rounds", "9")
 
 
 def problems(directory: Path) -> list[str]:
@@ -183,14 +179,11 @@ def test_a_removed_client_comes_back_only_by_readmission_with_a_reason(
         "operator",
         "left the consortium",
     )
-    said = refuse("approve", "op", "oslo/oslo.request.toml", "--yes")
-    assert "oslo was removed: left the consortium; to take it back: fedcap federate readmit op oslo" in said
+    refuse("approve", "op", "oslo/oslo.request.toml", "--yes")
     refuse("readmit", "op", "oslo")
-    refuse("readmit", "op", "oslo", "--reason", " ")
     assert ask("readmit", "op", "oslo", "--reason", "came back")["state"] == "approved"
     (row,) = ask("status", "op", "--clients")
     assert [change["state"] for change in row["changes"]] == ["asked", "approved", "removed", "approved"]
-    refuse("readmit", "op", "oslo", "--reason", "again")
 
 
 @pytest.fixture
@@ -232,13 +225,6 @@ def test_an_invitation_of_another_server_is_refused(folder: Path, ask: Any, refu
     for content in ("", "x" * 2_000_000):
         Path("bad.toml").write_text(content)
         refuse("join", "new", "--invitation", "bad.toml", "--name", "x", "--dataset", "digits")
-    assert not Path("new").exists()
-
-
-def test_a_site_is_set_up_once_and_has_a_valid_name(folder: Path, refuse: Any) -> None:
-    options = ("--invitation", "op/invitation.toml", "--dataset", "digits", "--name")
-    refuse("join", "oslo", *options, "oslo")
-    refuse("join", "new", *options, "../x")
     assert not Path("new").exists()
 
 
@@ -286,27 +272,15 @@ def minimal(command: click.Command) -> list[str]:
     return found
 
 
-def leaves(commands: dict[str, Any], way: tuple[str, ...] = ()) -> dict[str, click.Command]:
-    found = {}
-    for name, command in commands.items():
-        inner = getattr(command, "commands", None)
-        found |= leaves(inner, (*way, name)) if inner else {" ".join((*way, name)): command}
-    return found
-
-
-@pytest.mark.parametrize("way", leaves(LEAVES))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_without_flower_every_command_says_what_to_install(
-    way: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flwr" else real(name))
-    code, out, err = call(capsys, "federate", *way.split(), *minimal(leaves(LEAVES)[way]))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda module: None if module == "flwr" else real(module)
+    )
+    code, out, err = call(capsys, "federate", name, *minimal(COMMANDS[name]))
     assert (code, out) == (2, "")
     assert err == "fedcap: a federation needs Flower: pip install 'fedcap[flower]'\n"
-    assert call(capsys, "federate", *way.split(), "--help")[0] == 0
-
-
-def test_a_long_reason_on_the_command_line_is_bounded(folder: Path, ask: Any) -> None:
-    ask("remove", "op", "oslo", "--reason", "x\n" * 50_000)
-    assert len(Audit("op/audit.jsonl").path.read_text()) < 4000
-    assert ask("audit", "op")["whole"] is True
+    assert call(capsys, "federate", name, "--help")[0] == 0

@@ -18,7 +18,7 @@ from fedcap.federation.config import FEDERATION, Federation, Operator, SiteDirec
 from fedcap.federation.flower import node as node_module
 from fedcap.federation.flower import server
 from fedcap.federation.flower.node import Node
-from fedcap.federation.flower.process import Program, Tail, environment, free_port, is_listening
+from fedcap.federation.flower.process import Program, Tail, environment
 from fedcap.federation.flower.server import end_server_app, is_locked, locked
 
 
@@ -98,10 +98,6 @@ def test_variables_of_flower_are_not_inherited(tmp_path: Path, monkeypatch: pyte
     assert found["FLWR_HOME"] == str(tmp_path)
     assert found["FLWR_TELEMETRY_ENABLED"] == "0"
     assert "FLWR_SUPERGRID_ADDRESS" not in found
-
-
-def test_no_program_listens_on_a_free_port() -> None:
-    assert not is_listening(free_port())
 
 
 def holder(directory: Path, variable: str = "") -> subprocess.Popen[bytes]:

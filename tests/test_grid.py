@@ -159,8 +159,6 @@ def test_other_values_are_no_seeds(given: object) -> None:
 @pytest.mark.parametrize(
     ("given", "code", "field"),
     [
-        ({}, "no-axis", None),
-        ({"methods": "fedcapp"}, "unknown-name", "method"),
         ({"attacks": "none,ipn"}, "unknown-name", "attack"),
         ({"methods": "fedavg", "rules": "medain"}, "unknown-name", "aggregator"),
         ({"methods": "fedavg", "rules": "bucketing(medain)"}, "unknown-name", "aggregator"),
@@ -174,7 +172,6 @@ def test_other_values_are_no_seeds(given: object) -> None:
         ({"axes": {"dataset.sampels": [9]}}, "unknown-option", "sampels"),
         ({"methods": "fedcap(alpha=x)"}, "bad-value", "alpha"),
         ({"seeds": "0-999999999999"}, "too-many-runs", None),
-        ({"seeds": "0-9999", "attacks": "all"}, "too-many-runs", None),
     ],
 )
 def test_a_mistake_is_an_error_before_anything_starts(
@@ -247,12 +244,6 @@ def test_a_grid_is_played_saved_and_compared(tmp_path: Path) -> None:
         ("started", "digits · local · none · seed 0"),
         ("started", "digits · local · none · seed 1"),
     ]
-
-
-def test_a_method_to_compare_with_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
-    with refused("unknown-name", "against"):
-        Grid(methods="fedavg,fedcap", **TINY).run(tmp_path / "grid", Here(), against="ditto")
-    assert not (tmp_path / "grid").exists()
 
 
 def test_an_option_that_a_data_set_presets_is_in_the_methods_name() -> None:

@@ -18,7 +18,7 @@ EVERYTHING = [(registry, name) for registry in registries().values() for name in
 
 
 @pytest.mark.parametrize(("registry", "name"), EVERYTHING, ids=lambda part: getattr(part, "kind", part))
-def test_everything_named_says_what_it_is_and_each_option_has_a_line(registry: object, name: str) -> None:
+def test_every_name_has_a_description_options_and_a_command_that_fits(registry: object, name: str) -> None:
     (found,) = [one for one in explanations(name) if one.kind == registry.kind]  # type: ignore[attr-defined]
     assert len(found.about) > 40
     assert found.summary
@@ -28,6 +28,21 @@ def test_everything_named_says_what_it_is_and_each_option_has_a_line(registry: o
         assert option.line, option.name
         assert option.type, option.name
         assert option.default, option.name
+    own = {"arrays": "(x, y)", "csv": "FILE.csv", "npz": "FILE.npz", "folder": "FOLDER"}
+    if found.kind == "data set" and name in own:
+        assert own[name] in found.use
+        return
+    words = found.use.split()
+    assert words[:2] == ["fedcap", "run"]
+    given: dict[str, object] = {}
+    for flag, value in zip(words[2::2], words[3::2], strict=True):
+        key = {"--rule": "method.rule"}.get(flag, flag.removeprefix("--"))
+        given = overlay(given, parse_setting(value if flag == "--set" else f"{key}={value}"))
+    if found.kind == "tracker" and name != "csv" and importlib.util.find_spec(name) is None:
+        with pytest.raises(fedcap.InputError, match="pip install"):
+            fedcap.Experiment(**given)
+        return
+    fedcap.Experiment(**given)
 
 
 def test_an_option_has_its_type_its_default_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,35 +108,12 @@ def test_ones_own_class_is_explained_too(
     assert "scale (number; default 2.0)\n      How long it is." in out
 
 
-@pytest.mark.parametrize(("registry", "name"), EVERYTHING, ids=lambda part: getattr(part, "kind", part))
-def test_the_command_it_gives_has_settings_that_fit(registry: object, name: str) -> None:
-    (found,) = [one for one in explanations(name) if one.kind == registry.kind]  # type: ignore[attr-defined]
-    own = {"arrays": "(x, y)", "csv": "FILE.csv", "npz": "FILE.npz", "folder": "FOLDER"}
-    if found.kind == "data set" and name in own:
-        assert own[name] in found.use
-        return
-    words = found.use.split()
-    assert words[:2] == ["fedcap", "run"]
-    given: dict[str, object] = {}
-    for flag, value in zip(words[2::2], words[3::2], strict=True):
-        key = {"--rule": "method.rule"}.get(flag, flag.removeprefix("--"))
-        given = overlay(given, parse_setting(value if flag == "--set" else f"{key}={value}"))
-    if found.kind == "tracker" and name != "csv" and importlib.util.find_spec(name) is None:
-        with pytest.raises(fedcap.InputError, match="pip install"):
-            fedcap.Experiment(**given)
-        return
-    fedcap.Experiment(**given)
-
-
 def test_list_names_everything_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "list", "--json")
     assert code == 0
     found = json.loads(out)
-    assert {"fedcap", "fedavg", "local", "ditto", "fedrod", "fedfomo", "fltrust"} <= found["methods"].keys()
-    assert {"mean", "krum", "multi-krum", "median", "bucketing", "gas"} <= found["aggregators"].keys()
-    assert {"ipm", "lie", "min-max", "min-sum", "label-flipping"} <= found["attacks"].keys()
-    assert found["detectors"]
-    assert all(line.endswith((".", ")")) or line for names in found.values() for line in names.values())
+    for registry, name in EVERYTHING:
+        assert any(name in names for names in found.values()), (registry, name)
     assert all(len(line) > 20 for names in found.values() for line in names.values())
     code, out, _ = call(capsys, "list")
     for names in found.values():

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from browser import DOWN, ENTER, LEFT, MISSING, RIGHT, Browser, browser, is_there
 from federation_tools import federation
-from grid_tools import TINY, Here
 from report_tools import HOSTILE, a_grid, a_run
 from run_tools import SMALL
 
@@ -408,15 +407,6 @@ def test_a_report_that_cannot_be_drawn_is_reported_and_the_next_one_is_drawn(
         complaints = window.complaints()  # one each time that the page tried to draw the report
         assert complaints
         assert all("TypeError" in complaint for complaint in complaints)
-
-
-def test_the_live_page_of_a_directory_that_becomes_a_grid(window: Browser, tmp_path: Path) -> None:
-    with opened(window, tmp_path / "grid"):
-        fedcap.Grid(methods=["local", "fedavg"], attacks=["none", "ipm"], **TINY).run(
-            out=tmp_path / "grid", engine=Here()
-        )
-        window.wait("document.querySelector('h1')?.textContent.includes('Comparison')", 20)
-        window.wait("document.body.dataset.ready === 'true'")
 
 
 def test_the_live_page_of_a_grid_keeps_details_open_and_leaves_a_run_that_is_gone(

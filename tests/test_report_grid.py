@@ -77,16 +77,6 @@ def test_a_cell_is_the_mean_over_seeds_with_its_interval(grid: Path) -> None:
             assert cell.worst_client == pytest.approx(fmean(run.tacc_worst_client for run in runs))
 
 
-def test_two_seeds_have_no_interval(grid: Path, tmp_path: Path) -> None:
-    shutil.copytree(grid, tmp_path / "grid")
-    for path in (tmp_path / "grid" / "cells").iterdir():
-        if read(path).settings.seed == 2:
-            shutil.rmtree(path)
-    (tmp_path / "grid" / "planned.json").unlink()
-    cells = [cell for row in only_table(build_report(tmp_path / "grid")).cells for cell in row]
-    assert all(cell.mean is not None and cell.half_width is None for cell in cells)
-
-
 def test_methods_are_in_the_order_of_their_worst_attack(grid: Path) -> None:
     table = only_table(build_report(grid))
     worst = [cell_of(table, method, "ipm").mean or 0.0 for method in table.methods]

@@ -39,7 +39,8 @@ def test_json_is_the_only_output(capsys: pytest.CaptureFixture[str]) -> None:
     wanted = "tacc tacc_shared tacc_personal tacc_worst_client dacc fpr fnr rounds diverged seconds"
     wanted += " seconds_server bytes_per_round removed"
     assert set(wanted.split()) <= set(result)
-    assert (result.pop("directory"), result.pop("settings")["method"]["name"]) == ("here", "fedavg")
+    assert result.pop("directory") == "here"
+    assert result.pop("settings") == tomllib.loads(Path("here/config.toml").read_text())
     assert result == json.loads(Path("here/result.json").read_text())
 
 
@@ -79,16 +80,13 @@ def test_a_resolved_config_runs_again_as_it_is(capsys: pytest.CaptureFixture[str
     assert one["clients"] == two["clients"]
 
 
-def test_resume_continues_a_run_and_takes_no_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_continues_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     call(capsys, "run", "--out", "run", *QUICK)
     first = Path("run/result.json").read_text()
     Path("run/result.json").unlink()
     code, out, _ = call(capsys, "run", "--resume", "run", "--json")
     assert code == 0
     assert json.loads(first).items() <= json.loads(out).items()
-    code, _, err = call(capsys, "run", "--resume", "run", "--seed", "5")
-    assert code == 2
-    assert err.startswith("fedcap: --resume continues a run with its settings")
 
 
 def test_a_run_that_has_finished_is_not_run_again_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,12 +149,6 @@ def test_a_dry_run_prints_the_settings_and_writes_nothing(
     assert f" {provenance['weights']:,} weights" in out
 
 
-def test_a_dry_run_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("a.toml").write_text(call(capsys, "run", "--dry-run", "--attack", "lie", *QUICK)[1])
-    assert call(capsys, "run", "a.toml", "--out", "x")[0] == 0
-    assert tomllib.loads(Path("x/config.toml").read_text()) == tomllib.loads(Path("a.toml").read_text())
-
-
 def test_a_dry_run_in_json_has_settings_clients_attackers_weights_and_rounds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -180,13 +172,3 @@ def test_a_dry_run_finds_what_is_wrong_with_the_data_or_the_network(
     code, out, _ = call(capsys, "run", "--dry-run", "--method", "fedrod", "--set", wrong)
     assert (code, out) == (2, "")
     assert list(Path().iterdir()) == []
-
-
-def test_the_json_of_a_run_names_its_directory_and_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, "run", "--json", *QUICK)
-    assert code == 0
-    found = json.loads(out)
-    (directory,) = Path("runs").iterdir()
-    assert found["directory"] == str(directory)
-    assert found["settings"] == tomllib.loads((directory / "config.toml").read_text())
-    assert {"directory", "settings"}.isdisjoint(json.loads((directory / "result.json").read_text()))
