@@ -120,19 +120,6 @@ def test_aliases_work_in_any_case(alias: str, name: str):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "meant"), [("sign-fliping", "sign-flipping"), ("minmx", "min-max"), ("LIEE", "lie")]
-)
-def test_the_error_for_an_unknown_name_suggests_the_nearest(wrong: str, meant: str):
-    with pytest.raises(InputError, match=rf"{wrong}.*did you mean .*'{meant}'"):
-        attacks.make(wrong)
-
-
-def test_the_error_for_an_unknown_option_suggests_the_nearest():
-    with pytest.raises(InputError, match=r"'epsilom'.*did you mean 'epsilon'"):
-        attacks.make("ipm", epsilom=1.0)
-
-
-@pytest.mark.parametrize(
     ("name", "options"),
     [
         ("ipm", {"epsilon": -1.0}),
@@ -282,11 +269,13 @@ def bound(name: str, rows: np.ndarray) -> float:
     return max(reach(name, rows, row) for row in rows)
 
 
-def assert_as_far_as_allowed(name: str, direction: str, rows: np.ndarray, sent: np.ndarray):
+def assert_as_far_as_allowed(
+    name: str, direction: str, rows: np.ndarray, sent: np.ndarray, rtol: float = 1e-7
+):
     mean, perturbation = rows.mean(axis=0), direction_of(rows, direction)
     gamma = float((sent - mean) @ perturbation / (perturbation @ perturbation))
     scale = max(1.0, float(np.abs(rows).max()))
-    np.testing.assert_allclose(sent, mean + gamma * perturbation, rtol=1e-7, atol=1e-9 * scale)
+    np.testing.assert_allclose(sent, mean + gamma * perturbation, rtol=rtol, atol=rtol / 100 * scale)
     assert gamma > 0
     assert reach(name, rows, sent) <= bound(name, rows)
     assert reach(name, rows, mean + 1.0001 * gamma * perturbation) > bound(name, rows)
@@ -316,12 +305,8 @@ def test_the_bound_is_met_and_tight(
 def test_single_precision_rows_stay_within_the_bound_too(name: str, direction: str):
     for seed in range(5):
         updates = honest(10, 3000, seed)
-        sent = attacks.make(name, direction=direction)(updates, flags(10, 0, 1, 2))[0].double().numpy()
-        rows = updates.double().numpy()
-        mean, perturbation = rows.mean(axis=0), direction_of(rows, direction)
-        gamma = (sent - mean) @ perturbation / (perturbation @ perturbation)
-        assert reach(name, rows, sent) <= bound(name, rows)
-        assert reach(name, rows, mean + 1.0001 * gamma * perturbation) > bound(name, rows)
+        sent = attacks.make(name, direction=direction)(updates, flags(10, 0, 1, 2))[0]
+        assert_as_far_as_allowed(name, direction, updates.double().numpy(), sent.double().numpy(), 1e-5)
 
 
 @pytest.mark.parametrize("name", ["min-max", "min-sum"])

@@ -175,7 +175,6 @@ def test_all_columns_of_text_are_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "said"),
     [
-        ("a,b\n1,2\n", {}, r"name the column of labels as dataset\.label; columns: a, b"),
         ("a,y,label\n1,2,3\n", {}, r"name the column of labels"),
         ("a,hospital,y\n1,2,3\n", {"client": "hospitel"}, r"no column 'hospitel': did you mean 'hospital'\?"),
         ("a,b,y\n1,2,3\n", {"ignore": ["z"]}, "no column 'z'"),
@@ -242,16 +241,6 @@ def test_the_command_line_checks_shows_and_runs_a_table(
     (facts,) = json.loads(out)
     assert facts["class_names"] == ["maybe", "no", "yes"]
     assert facts["owner_names"] == ["Bern", "Oslo", "Rome", "Łódź"]
-    code, out, err = call(capsys, "data", "check", path)
-    assert (code, out) == (2, "")
-    assert "dataset.label=NAME" in err
-    assert len(err.splitlines()) == 1
-    code, out, err = call(capsys, "data", "check", path, "--set=dataset.label=diagnosis")
-    assert (code, out) == (2, "")
-    assert "column 'hospital' must hold numbers ('Oslo' in line 2)" in err
-    assert len(err.splitlines()) == 1
-    code, _, err = call(capsys, "data", "get", path)
-    assert (code, "is your own data" in err) == (2, True)
     quick = ["--rounds=1", "--workers=1", "--set=training.epochs=1", "--out=run"]
     code, _, err = call(capsys, "run", "--dataset", path, *roles, *quick)
     assert (code, err) == (0, "")

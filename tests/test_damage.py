@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damage_tools import assert_error_or_same_result, damaged, two_runs
+from damage_tools import Damage, assert_error_or_same_result, damaged, two_runs
 from safetensors.torch import load_file, save_file
 
 from fedcap.runs import CHECKPOINT, CONFIG, PROVENANCE, RESULT, ROUNDS
-
-Damage = Callable[[Path], None]
 
 FILES = (CONFIG, PROVENANCE, ROUNDS, CHECKPOINT, RESULT)
 

@@ -200,7 +200,19 @@ def test_options_that_are_off_take_no_memory_and_leave_the_bits() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("momentum", 1), ("momentum", -0.1), ("weight_decay", -1), ("clip", 0), ("decay", 0), ("decay", 1.1)],
+    [
+        ("lr", 0.0),
+        ("lr", float("nan")),
+        ("epochs", 0),
+        ("epochs", 1.5),
+        ("batch_size", 0),
+        ("momentum", 1),
+        ("momentum", -0.1),
+        ("weight_decay", -1),
+        ("clip", 0),
+        ("decay", 0),
+        ("decay", 1.1),
+    ],
 )
 def test_invalid_training_options_are_errors_that_name_the_option(name: str, value: float) -> None:
     with pytest.raises(InputError, match=rf"training\.{name} should be .* \(got {value}\)"):

@@ -132,14 +132,6 @@ def test_colluders_whose_models_are_the_same_share_one_vote_though_their_updates
     assert view_of(updates).votes.tolist() == [1.0] * 20
 
 
-@pytest.mark.parametrize("origin", [trained(1, seed=9)[0], trained(20, seed=9)])
-def test_chosen_columns_are_seen_from_the_origin(origin):
-    rows, chosen = trained(20), torch.tensor([5, 17, 2000])
-    expected = (rows - origin)[:, chosen]
-    torch.testing.assert_close(Rows(rows, origin).columns(chosen), expected)
-    assert torch.equal(Rows(rows).columns(chosen), rows[:, chosen])
-
-
 def test_wide_rows_are_compared_in_sampled_columns_that_depend_on_what_was_sent():
     honest = trained(8, width=20_000)
     rows = torch.cat([honest, colluders(honest.mean(dim=0), 3, 0.25)])

@@ -181,15 +181,6 @@ def test_a_pool_compared_with_itself_in_stripes_and_mixed_in_blocks(
     np.testing.assert_allclose(mixed.numpy(), weights.numpy() @ models.numpy(), atol=1e-5)
 
 
-def test_rows_may_be_measured_from_one_point_each():
-    rows, origins = matrix(3, 4100), matrix(3, 4100, seed=1)
-    seen = Rows(rows, origins)
-    expected = (rows - origins).numpy()
-    np.testing.assert_allclose(seen.norms().numpy(), np.linalg.norm(expected, axis=1), rtol=1e-12)
-    mask = torch.tensor([True, False, True])
-    np.testing.assert_array_equal(seen.only(mask).block(slice(5, 9)).numpy(), expected[[0, 2], 5:9])
-
-
 def test_column_blocks_cover_every_column_once():
     assert list(matrices.column_blocks(7, 3)) == [slice(0, 3), slice(3, 6), slice(6, 7)]
     assert list(matrices.column_blocks(slice(2, 6), 4)) == [slice(2, 6)]

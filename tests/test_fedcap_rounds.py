@@ -204,12 +204,6 @@ def test_newcomers_are_asked_for_a_request_trained_from_last_rounds_global_model
     match.round([1, 4, 9])
 
 
-def test_no_client_is_pending_while_the_pool_is_empty():
-    method = make("fedcap")
-    state = method.init(torch.zeros(SIZE), LAYOUT)
-    assert not len(method.send(state, torch.arange(4)).pending)
-
-
 def test_a_client_over_the_limit_is_removed_and_leaves_the_pool():
     match = Match({"t_norm": 5.0})
     match.round([0, 1, 2, 3])

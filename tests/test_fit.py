@@ -1,4 +1,4 @@
-"""The training loop and its settings: against plain PyTorch, and NumPy with all derivatives written out."""
+"""The training loop: against plain PyTorch, and NumPy with all derivatives written out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import nn
 from training_tools import (
     CLASSES,
@@ -114,47 +113,3 @@ def test_a_short_batch_is_dropped_unless_it_is_the_only_one(
     sgd = SGD(epochs=1, batch_size=10, shuffle=shuffle, drop_last=drop_last)
     found = [len(torch.arange(total)[batch]) for batch in sgd.batches(total, seeded())]
     assert found == sizes
-
-
-def test_a_client_with_fewer_samples_than_a_batch_still_trains():
-    module, samples = perceptron(), samples_of(3)
-    expected = steps_by_hand(module, [torch.arange(3)] * 2, samples, 0.1, anchor=[], pull=0)
-    assert_near(trained(module, samples, SGD(lr=0.1, epochs=2, shuffle=False)), expected)
-
-
-SETTINGS = TypeAdapter(SGD)
-
-
-def test_settings_that_can_be_trained_with_are_taken():
-    given = {"lr": 0.5, "epochs": 1, "batch_size": 1, "shuffle": False, "drop_last": False}
-    assert SETTINGS.validate_python(given) == SGD(0.5, 1, 1, False, False)
-    assert SETTINGS.validate_python({}) == SGD(0.01, 5, 10, True, True)
-    assert SETTINGS.validate_python(SGD(lr=2)) == SGD(lr=2)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("lr", 0.0),
-        ("lr", -0.1),
-        ("lr", float("inf")),
-        ("lr", float("nan")),
-        ("lr", "fast"),
-        ("epochs", 0),
-        ("epochs", 1.5),
-        ("batch_size", 0),
-        ("shuffle", "perhaps"),
-        ("drop_last", 2),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused_by_name(name: str, value: object):
-    with pytest.raises(ValidationError) as refusal:
-        SETTINGS.validate_python({name: value})
-    assert [error["loc"] for error in refusal.value.errors()] == [(name,)]
-    with pytest.raises(ValidationError, match=name):
-        SETTINGS.validate_python(SGD(**{name: value}))
-
-
-def test_an_unknown_setting_is_refused_by_name():
-    with pytest.raises(ValidationError, match="nesterov"):
-        SETTINGS.validate_python({"nesterov": True})

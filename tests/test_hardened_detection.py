@@ -16,7 +16,7 @@ from fedcap.detection import Accusation, Score, get_values, make_defence
 from fedcap.detection.collusion import Collusion, centrality, unusualness
 from fedcap.detection.direction import Direction
 from fedcap.detection.evidence import Evidence
-from fedcap.matrix import Rows, cosines, deviations, evidence, sketch, weighted_median
+from fedcap.matrix import Rows, cosines, deviations, evidence, sketch
 from fedcap.state import Tensors, owned
 
 # --- Medians and deviations
@@ -29,13 +29,6 @@ def test_with_one_vote_each_deviations_are_those_of_scipy(count):
     expected = (values - np.median(values)) / max(spread, 1e-3)
     found = deviations(torch.from_numpy(values), torch.ones(count, dtype=torch.float64), 1e-3)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3, atol=1e-9)
-
-
-def test_a_vote_counts_as_a_repetition():
-    rng = np.random.default_rng(3)
-    values, votes = rng.normal(size=9), rng.integers(1, 5, size=9)
-    expected = np.median(np.repeat(values, votes))
-    assert float(weighted_median(torch.from_numpy(values), torch.from_numpy(votes).double())) == expected
 
 
 def test_a_minority_cannot_move_the_scale_far():

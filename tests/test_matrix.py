@@ -55,6 +55,7 @@ def test_distances_to_a_point(rows: torch.Tensor, scale: float):
 
 def test_norms_and_chosen_columns_are_those_of_the_differences_from_the_origin(rows: torch.Tensor):
     chosen = torch.tensor([WIDE - 1, 0, 5])
+    assert Rows(rows).columns(chosen).equal(rows[:, chosen])
     for origin in (rows[0], rows.flip(0)):
         shifted = Rows(rows, origin)
         expected = rows - origin

@@ -92,10 +92,6 @@ def test_norms_are_the_score_of_that_name() -> None:
     assert record(1).norms == {}
 
 
-def test_a_reason_reads_as_its_sentence() -> None:
-    assert str(over()) == "norm 12.0 over 10"
-
-
 def test_a_result_comes_back_as_it_was_and_names_every_figure() -> None:
     result = summarise(HISTORY, CLIENTS, {"d", "e"}, detects=True)
     text = result.to_json()

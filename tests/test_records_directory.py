@@ -171,16 +171,9 @@ def test_a_directory_without_permission_is_one_line(tmp_path: Path) -> None:
         RunDirectory(tmp_path / "run").__enter__()
 
 
-@pytest.mark.parametrize(
-    ("missing", "said"),
-    [
-        ("config.toml", "holds no run: there is no config.toml"),
-        ("provenance.json", "provenance.json is missing; repeat the run in a new directory$"),
-    ],
-)
-def test_what_is_missing_is_one_line(path: Path, missing: str, said: str) -> None:
-    (path / missing).unlink()
-    with pytest.raises(InputError, match=said):
+def test_a_run_without_its_provenance_is_one_line(path: Path) -> None:
+    (path / "provenance.json").unlink()
+    with pytest.raises(InputError, match=r"provenance.json is missing; repeat the run in a new directory$"):
         read(path)
 
 
@@ -196,23 +189,14 @@ def test_where_there_is_no_run_there_is_nothing_to_read(tmp_path: Path) -> None:
     ("name", "old", "new", "said"),
     [
         ("rounds.jsonl", '"round": 2', '"round": "two"', r"rounds.jsonl, line 2, cannot be read: round: "),
-        ("rounds.jsonl", '{"round": 2', '"round": 2', r"rounds.jsonl, line 2, cannot be read: Invalid JSON"),
         ("config.toml", 'device = "cuda:7"', "", r"config.toml cannot be read: device: Field required"),
-        ("config.toml", "seed = 4", "seed =", r"config.toml is not valid TOML"),
         ("provenance.json", '"seed"', '"seeds"', r"provenance.json cannot be read: seed: Field required"),
         ("result.json", '"tacc"', '"tac"', r"result.json cannot be read: tacc: Field required"),
-        ("result.json", "{", "", r"result.json cannot be read: "),
         (
             "result.json",
             '"rounds": 3',
             '"rounds": 4',
             r"rounds.jsonl has 3 of the 4 rounds in result.json; repeat the run",
-        ),
-        (
-            "result.json",
-            '"rounds": 3',
-            '"rounds": 2',
-            r"result.json counts 2 rounds, rounds.jsonl has 3; remove it",
         ),
     ],
 )

@@ -130,18 +130,6 @@ def test_the_result_of_before_is_not_taken_for_that_of_an_extended_run(
     assert_same(run, long, measured=[3])
 
 
-def test_a_run_is_not_cut_short(short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = call(capsys, "run", "--resume", short, "--rounds", 2)
-    assert (code, err) == (2, f"fedcap: {short} is a run of 3 rounds: it can be extended, not cut to 2\n")
-    with refused("longer-run", str(short)):
-        fedcap.Experiment(**{**SMALL, "rounds": 2}).run(out=short, extend=True)
-
-
-def test_a_run_is_extended_only_on_request(short: Path) -> None:
-    with refused("shorter-run", str(short)):
-        fedcap.Experiment(**{**SMALL, "rounds": 5}).run(out=short)
-
-
 # --- Data that moved
 
 
@@ -349,7 +337,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, out: str | None) -
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{listen}; from fedcap.cli import main; main()"
     where = ["--out", out] if out else []
-    command = [sys.executable, "-c", code, "run", "--rounds=500", "--workers=1", *where]
+    command = [sys.executable, "-c", code, "run", "--rounds=500", "--workers=1", "--quiet", *where]
     process = subprocess.Popen(
         command,
         cwd=tmp_path,

@@ -148,7 +148,6 @@ def test_a_disk_that_takes_no_csv_ends_no_run(tmp_path: Path, caplog: pytest.Log
 @pytest.mark.parametrize(
     ("track", "message"),
     [
-        ("cvs", "unknown tracker 'cvs': did you mean 'csv'"),
         ("csv(rows=3)", "tracker 'csv' has no option 'rows'"),
         ("json:loads", "'json:loads' is not a dataclass derived from Tracker"),
         (3, "track: trackers are a list of names"),

@@ -211,15 +211,11 @@ def lacking(run: Run, client: object, reading: str) -> str:
     return str(error.value)
 
 
-def test_a_client_that_never_trained_has_no_personal_model(attacked: Run) -> None:
+def test_a_client_that_never_trained_has_no_model_of_its_own(attacked: Run) -> None:
     absent = next(k for k in attacked.provenance.clients if k not in attacked.rounds[0].participants)
     said = lacking(attacked, absent, "personal")
     assert said.startswith(f"no personal model of client {absent!r}: it has not trained here: ")
     assert said.endswith("; there is global")
-
-
-def test_a_newcomer_would_first_be_asked_for_an_update(attacked: Run) -> None:
-    absent = next(k for k in attacked.provenance.clients if k not in attacked.rounds[0].participants)
     said = lacking(attacked, absent, "shared")
     assert "the server would first ask it for an update; there is global" in said
 
