@@ -18,7 +18,12 @@ from fedcap.cli import main
 from fedcap.runs import read
 
 DATA = load_breast_cancer()
-UNSCALED: dict[str, Any] = {"dataset": (DATA.data, DATA.target), "rounds": 6, "training": {"lr": 0.01}, "workers": 1}
+UNSCALED: dict[str, Any] = {
+    "dataset": (DATA.data, DATA.target),
+    "rounds": 6,
+    "training": {"lr": 0.01},
+    "workers": 1,
+}
 FEW: dict[str, Any] = {"rounds": 3, "training": {"epochs": 1}, "workers": 1}
 
 
@@ -102,6 +107,7 @@ def test_the_command_prints_it_and_fails(tmp_path: Path, capsys: pytest.CaptureF
     file, out = tmp_path / "cancer.npz", tmp_path / "run"
     np.savez(file, x=DATA.data, y=DATA.target)
     run = ("run", "--dataset", str(file), "--rounds", "20", "--workers", "1", "--out", str(out))
+    run += ("--set", "training.lr=0.01")
     code, printed, _ = command(capsys, *run)
     assert code == 1
     assert "  stopped    all 20 clients were removed in round 1 (norm: smallest" in printed
