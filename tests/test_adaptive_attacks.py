@@ -13,7 +13,7 @@ from view_tools import after, calibrated, cosine, matrix, seen
 
 import fedcap
 from fedcap import attacks, methods
-from fedcap.attacks import Preview, ServerView, View
+from fedcap.attacks import Attack, Preview, ServerView, View
 from fedcap.attacks.base import Geometry, damage, longest
 from fedcap.errors import InputError
 from fedcap.server.uploads import Upload
@@ -352,3 +352,19 @@ def test_settings_have_all_options_of_an_inner_attack():
     inner = experiment.settings()["attack"]["attack"]
     assert inner["name"] == "lie"
     assert inner["correction"] == 0
+
+
+class OneRoundMemory(Attack):
+    """Remembers a number in one round, and deletes it in the next."""
+
+    def craft(self, view: View) -> Tensor:
+        if not view.memory.pop("number", torch.zeros(0)).numel():
+            view.memory["number"] = torch.ones(1)
+        return view.updates[view.malicious]
+
+
+def test_a_wrapper_forgets_what_its_inner_attack_deletes() -> None:
+    view = seen(memory={"other": torch.zeros(1)})
+    for expected in ({"other", "inner.number"}, {"other"}):
+        after(attacks.make("sleeper", attack=OneRoundMemory(), wake=1), view)
+        assert view.memory.keys() == expected

@@ -395,5 +395,7 @@ def inner_rows(attack: Attack, view: View, name: str = "inner") -> Tensor:
     """Return the rows of an inner attack, M×D. Its memory is a part of the view's, with `name` as prefix."""
     inner_view = replace(view, memory=owned(name, view.memory))
     rows = attack.rows(inner_view)
+    for key in under(name, owned(name, view.memory)):
+        del view.memory[key]
     view.memory.update(under(name, inner_view.memory))
     return rows.expand(int(view.malicious.sum()), -1)
