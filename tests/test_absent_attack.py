@@ -136,6 +136,7 @@ def test_clients_are_called_by_their_own_names(fedcap_run: Any, tmp_path: Path) 
     x = generator.normal(size=(100, 4)) * np.where(owners == "u03", 1000, 1)[:, None]
     np.savez(tmp_path / "mine.npz", x=x.astype(np.float32), y=np.arange(100) % 2, client=owners)
     arguments = ("--dataset", "mine.npz", "--attack", "ipm", "--set", "attack.clients=['u01']")
+    arguments += ("--set", "training.lr=0.01")
     out, _ = fedcap_run(*arguments, "--out", "run")
     assert "removed    honest: u03 in round 1 (norm " in out
     result = json.loads((tmp_path / "run" / "result.json").read_text())
