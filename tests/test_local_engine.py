@@ -153,7 +153,7 @@ def test_ctrl_c_ends_a_grid_in_one_line_and_leaves_no_process(tmp_path: Path) ->
     printed, said = process.communicate()
     assert (process.returncode, printed) == (130, "")
     assert said.splitlines()[-1] == (
-        f"fedcap: interrupted: 0 of 8 runs are done and stay in {out}; the same command goes on"
+        f"fedcap: interrupted: 0 of 8 runs are done and kept in {out}; the same command continues"
     )
     assert not any(Path(f"/proc/{worker}").exists() for worker in playing)
 

@@ -123,5 +123,5 @@ def test_a_run_of_which_a_node_is_killed_half_way_has_the_bits_of_one_process(
 def test_the_benchmark_measures_what_a_task_costs(nodes: Nodes) -> None:
     with RayCluster(nodes.address) as cluster:
         found = costs(cluster, tasks=3)
-    assert found.keys() == {"first task, s", "a task, ms"}
+    assert found.keys() == {"first task, s", "one task, ms"}
     assert min(found.values()) > 0
