@@ -347,7 +347,7 @@ def test_the_live_page_follows_a_run_from_before_its_start_without_a_reload(
     window: Browser, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    options = ["--attack", "ipm", "--rounds", "12", "--set", "dataset.samples=30", "--workers", "1", "-q"]
+    options = ["--attack", "ipm", "--rounds", "80", "--set", "dataset.samples=30", "--workers", "1", "-q"]
     with LivePage(out) as live:
         window.open(live.address)
         assert "does not exist yet" in window.texts(".lead")[0]
