@@ -189,7 +189,7 @@ def gram(rows: Tensor, exact: bool = True) -> Tensor:
                 double = np.empty(part.shape)
             double[:] = part
             part = double
-        with np.errstate(over="ignore", invalid="ignore"):  # infinity tells the caller to use exact=True
+        with np.errstate(over="ignore", invalid="ignore"):  # infinity means: use exact=True
             found += part @ part.T  # NumPy detects that the product is symmetric and computes half of it
     return torch.from_numpy(found)
 
