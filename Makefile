@@ -16,16 +16,16 @@ pictures: demo
 	$(BIN)/python docs/pictures.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile -o cache_dir=.pytest_cache/default $(AGAIN)
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -o cache_dir=.pytest_cache/slow $(AGAIN)
 
 test-federation: $(INSTALLED)
-	$(BIN)/python -m pytest -m federation -rs
+	$(BIN)/python -m pytest -m federation -rs $(AGAIN)
 
 test-browser: $(INSTALLED)
-	$(BIN)/python -m pytest -m browser -rs
+	$(BIN)/python -m pytest -m browser -rs $(AGAIN)
 
 test-extras: $(EXTRAS)
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py \
