@@ -16,7 +16,7 @@ pictures: demo
 	$(BIN)/python docs/pictures.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --dist loadfile -o cache_dir=.pytest_cache/default $(AGAIN)
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow -o cache_dir=.pytest_cache/slow $(AGAIN)

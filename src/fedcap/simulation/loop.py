@@ -291,10 +291,8 @@ class Simulation:
         with watch.on("server"):
             outcome = self.server.finish(uploads(), root, updates)
         known = results
-        if (
-            evaluate and not is_last and self._all_are_removed
-        ):  # test again, to count classes in the last round
-            is_last, known = True, {}
+        if evaluate and not is_last and self._all_are_removed:
+            is_last, known = True, {}  # no round will follow: test all clients again, and count the classes
         tested = self._evaluate(before, known, number, is_last, watch) if evaluate else None
         shares = self.method.shares
         record = RoundRecord(
