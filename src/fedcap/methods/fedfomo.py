@@ -26,7 +26,6 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn import functional
 
 from fedcap.detection import RoundView, Verdict
 from fedcap.errors import InputError
@@ -131,9 +130,7 @@ class FedFomo(Method[FomoState]):
         if "mixed" not in client.cache:
             _, held = self._split(client.samples)
             network = client.network()
-            losses = torch.stack(
-                [functional.cross_entropy(network.logits(w, held.x), held.y) for w in (own, *received)]
-            )
+            losses = torch.stack([client.loss(network.logits(w, held.x), held.y) for w in (own, *received)])
             distances = torch.linalg.vector_norm(received - own, dim=1)
             weights = fomo_weights(losses[0], losses[1:], distances)
             client.cache["mixed"] = mix(own, received, weights), weights

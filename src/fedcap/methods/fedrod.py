@@ -6,7 +6,8 @@ ICLR 2022. With features z = body(x), every mini-batch moves
     body, generic head:  cross-entropy of  generic(z) + log n_c    (balanced softmax, Ren et al., 2020)
     personal head:       cross-entropy of  generic(z) + personal(z)    with z and generic(z) held fixed
 
-where n_c counts the client's training samples of class c; a class it has none of is left out. Body and
+where n_c counts the client's training samples of class c; a class it has none of is left out. The balanced
+softmax treats all classes alike, so `training.class_weights` is for the personal head's loss alone. Body and
 generic head are aggregated as FedAvg's model is, by any rule. The personal head never leaves the client,
 so a client keeps its trained model, D, and its head, H; the personal model answers
 generic(z) + personal(z). Momentum, weight decay and clipping apply to either loss's gradient on its own, as
@@ -33,6 +34,7 @@ from fedcap.methods.base import registry
 from fedcap.methods.fedavg import FedAvg
 from fedcap.state import Tensors
 from fedcap.training import SGD, ClientUpdate, Descent, Layout, Learner, LocalClient, Network
+from fedcap.training.network import mean_cross_entropy
 
 
 class Head:
@@ -145,7 +147,8 @@ class TwoHeads(Learner):
         """Take a step with body and generic head, and with the personal head on their outputs before it."""
         super().step(x, y, lr)
         generic, features = self._seen
-        loss = functional.cross_entropy(generic + self._head.answer(self.personal, features), y)
+        answer = generic + self._head.answer(self.personal, features)
+        loss = mean_cross_entropy(answer, y, self.class_weights)
         (gradient,) = torch.autograd.grad(loss, self.personal)
         self._own.step(gradient, lr)
 

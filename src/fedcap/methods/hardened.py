@@ -166,7 +166,7 @@ class Floor:
     """
 
     def __init__(self, client: LocalClient, received: Tensor, personal: Tensor, least: float) -> None:
-        self._network, self._personal = client.network(), personal
+        self._network, self._personal, self._mean_loss = client.network(), personal, client.loss
         self._x, self._y = client.samples.x[:ENOUGH], client.samples.y[:ENOUGH]
         self._theirs, classes = self._loss(received)
         self._own, _ = self._loss(personal)
@@ -193,7 +193,7 @@ class Floor:
     def _loss(self, weights: Tensor) -> tuple[float, int]:
         """Return a model's mean loss on the client's first training samples, and the number of classes."""
         logits = self._network.logits(weights, self._x)
-        return float(torch.nn.functional.cross_entropy(logits, self._y)), logits.shape[1]
+        return float(self._mean_loss(logits, self._y)), logits.shape[1]
 
 
 def _share(part: float, whole: float) -> float:

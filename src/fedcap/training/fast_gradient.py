@@ -247,21 +247,26 @@ class FastGradient:
         self._back = torch.empty_like(self._logits)
         self._minus = torch.full((len(x), 1), -1.0)
 
-    def backward(self, x: Tensor, y: Tensor) -> None:
-        """Write the gradient of a batch's mean cross-entropy into the layers' places."""
+    def backward(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+        """Write the gradient of a batch's mean cross-entropy into the layers' places.
+
+        With weights, the cross-entropy of each sample is multiplied by that of its class before the mean.
+        """
         with torch.no_grad(), fast_products():
             before = torch.backends.mkldnn.enabled  # the layers switch oneDNN on and off
             try:
-                self._backward(x, y)
+                self._backward(x, y, class_weights)
             finally:
                 torch.backends.mkldnn.enabled = before
 
-    def _backward(self, x: Tensor, y: Tensor) -> None:
+    def _backward(self, x: Tensor, y: Tensor, class_weights: Tensor | None) -> None:
         self._input.copy_(x)
         for layer in self._layers:
             layer.forward()
         back = torch.softmax(self._logits, 1, out=self._back)
         back.scatter_add_(1, y[:, None], self._minus).div_(len(back))
+        if class_weights is not None:
+            back.mul_(class_weights[y][:, None])
         for layer in reversed(self._layers[self._first :]):
             back = layer.backward(back)
 

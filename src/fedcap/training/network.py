@@ -144,15 +144,15 @@ class Network:
             raise ModelError(f"{self.name} answers {len(x)} inputs with {found}: it should be {wanted}")
         return logits  # type: ignore[no-any-return]
 
-    def cross_entropy_gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient of the mean cross-entropy of a batch, without autograd for plain networks."""
+    def cross_entropy_gradient(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> Tensor:
+        """Return the gradient of `mean_cross_entropy` of a batch, without autograd for plain networks."""
         if x.shape not in self._fast:
             on_cpu = self.weights.device.type == x.device.type == "cpu" and x.dtype == torch.float32
             self._fast[x.shape] = fast_gradient_of(self.module, x.shape, self._place) if on_cpu else None
         fast = self._fast[x.shape]
         if fast is None:
-            return self.backward(functional.cross_entropy(self.answer(x), y))
-        fast.backward(x, y)
+            return self.backward(mean_cross_entropy(self.answer(x), y, class_weights))
+        fast.backward(x, y, class_weights)
         return self.gradient
 
     def _place(self, name: str) -> Place:
@@ -174,6 +174,13 @@ class Network:
             tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
             tensor.grad = None
         return self.module
+
+
+def mean_cross_entropy(logits: Tensor, y: Tensor, class_weights: Tensor | None = None) -> Tensor:
+    """Return the mean over all samples of the cross-entropy times the weight of the sample's class."""
+    if class_weights is None:
+        return functional.cross_entropy(logits, y)
+    return (class_weights[y] * functional.cross_entropy(logits, y, reduction="none")).mean()
 
 
 PROCESS_WIDE = threading.RLock()

@@ -9,16 +9,22 @@
 Without options this is w ← w − lr · g, and no memory is allocated for the rest. Another optimiser of
 `torch.optim` takes the place of the last three lines; its state starts from nothing in each round.
 
-A `Learner` is a weight vector, D, with its loss: the cross-entropy, and the pull if it has an anchor. On each
-mini-batch `fit` lets every learner take one step. FedCAP trains two learners: the personal one, then the
-shared one. Each has an optimiser, and the pull is a part of the gradient that the optimiser receives.
+A `Learner` is a weight vector, D, with its loss: the cross-entropy, and the pull if it has an anchor. With
+`class_weights = "balanced"`, the loss of a mini-batch of B samples is
+
+    1/B Σ_i w_{y_i} · cross-entropy_i    with  w_c = n / (C n_c)    over the client's n training samples,
+
+of which n_c are of class c, and C is the number of classes that it has. So each class has the same total
+weight, and the mean weight is 1: the learning rate and the pull need no other values. On each mini-batch
+`fit` lets every learner take one step. FedCAP trains two learners: the personal one, then the shared one.
+Each has an optimiser, and the pull is a part of the gradient that the optimiser receives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -160,6 +166,8 @@ class SGD:
     optimiser: Annotated[dict[str, Any] | None, BeforeValidator(_checked_optimiser)] = None
     """A class of torch.optim in place of SGD: a name such as adamw, or a table of its name and options. Its
     state starts from nothing in each round."""
+    class_weights: Literal["balanced"] | None = None
+    """`balanced` gives each class of a client's training samples the same total weight in its loss."""
 
     def __post_init__(self) -> None:
         if self.optimiser is not None and (self.momentum or self.weight_decay):
@@ -193,6 +201,8 @@ class Learner:
     ) -> None:
         self.network = network
         self.weights = network.weights
+        self.class_weights: Tensor | None = None
+        """The weight of each class in the loss; None if all samples count alike."""
         network.load(weights)
         trainable = network.layout.trainable
         self._descent = Descent(
@@ -206,16 +216,30 @@ class Learner:
 
     def gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the gradient of the loss on a mini-batch, one number per trainable weight."""
-        return self.network.cross_entropy_gradient(x, y)
+        return self.network.cross_entropy_gradient(x, y, self.class_weights)
 
     def step(self, x: Tensor, y: Tensor, lr: float) -> None:
         """Take one SGD step on a mini-batch."""
         self._descent.step(self.gradient(x, y), lr)
 
 
-def fit(learners: Sequence[Learner], samples: Samples, sgd: SGD, generator: torch.Generator) -> None:
+def balanced_weights(labels: Tensor) -> Tensor:
+    """Return n / (C n_c) for each class c up to the largest label; 0 for classes that do not occur."""
+    counts = torch.bincount(labels)
+    weights = len(labels) / (int((counts > 0).sum()) * counts.double())
+    return torch.where(counts > 0, weights, 0).float()
+
+
+def fit(
+    learners: Sequence[Learner],
+    samples: Samples,
+    sgd: SGD,
+    generator: torch.Generator,
+    class_weights: Tensor | None = None,
+) -> None:
     """Train the learners in place, each on the same mini-batches, in the order given."""
     for learner in learners:
+        learner.class_weights = class_weights
         learner.begin(sgd)
     for batch in sgd.batches(len(samples), generator):
         x, y = _select(samples.x, batch), _select(samples.y, batch)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -22,8 +23,8 @@ from fedcap.products import Products, chosen_products, fast_products
 from fedcap.rng import derived_seed, seed_globally
 from fedcap.state import Samples, Tensors
 from fedcap.training.evaluation import AnswerCounts, evaluate
-from fedcap.training.network import Network, fresh_network
-from fedcap.training.sgd import SGD, Learner, fit
+from fedcap.training.network import Network, fresh_network, mean_cross_entropy
+from fedcap.training.sgd import SGD, Learner, balanced_weights, fit
 
 if TYPE_CHECKING:
     from fedcap.methods.base import Method
@@ -65,6 +66,15 @@ class LocalClient:
         self._generator = generator
         self._networks = networks
 
+    @cached_property
+    def class_weights(self) -> Tensor | None:
+        """The weights of the classes in the client's loss, if they are not 1."""
+        return None if self._sgd.class_weights is None else balanced_weights(self.samples.y)
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the client's mean loss, in which classes have their weights."""
+        return mean_cross_entropy(logits, y, self.class_weights)
+
     def network(self) -> Network:
         """Return a network that no learner of this client uses."""
         return next(self._networks)
@@ -78,7 +88,8 @@ class LocalClient:
 
         They train on all of the client's training samples, or on those given.
         """
-        fit(learners, self.samples if samples is None else samples, self._sgd, self._generator)
+        samples = self.samples if samples is None else samples
+        fit(learners, samples, self._sgd, self._generator, self.class_weights)
 
 
 @dataclass(frozen=True)
