@@ -184,3 +184,45 @@ def test_ctrl_c_before_there_is_a_directory_does_not_tell_to_resume_it(tmp_path:
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "fedcap: interrupted\n")
+
+
+def command_of(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_text()
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_forks_and_new_interpreters_compute_the_same_bits(
+    forked: bool, monkeypatch: pytest.MonkeyPatch, expected
+) -> None:
+    monkeypatch.setattr(processes, "can_fork", lambda: forked)
+    before = own_children()
+    with ProcessPool(2) as pool:
+        assert_same(outcome(pool, runner_of(Pair())), expected)
+        commands = {command_of(worker) for worker in own_children() - before}
+        assert ("workers.worker" in commands.pop()) is not forked
+
+
+def test_a_process_with_another_thread_is_not_forked() -> None:
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        assert not processes.can_fork()
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_fork_has_no_open_file_but_its_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "can_fork", lambda: True)
+    before = own_children()
+    with open(tmp_path / "held", "w") as held, ProcessPool(1) as pool:
+        outcome(pool, runner_of(Pair()))
+        (worker,) = own_children() - before
+        files = {int(file.name): os.readlink(file) for file in Path(f"/proc/{worker}/fd").iterdir()}
+        assert held.name not in files.values()
+        assert files[0] == os.devnull
+        assert files[1] == files[2]
+        assert [name for number, name in files.items() if number > 2] == [
+            name for name in files.values() if name.startswith("socket")
+        ]

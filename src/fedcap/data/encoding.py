@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.impute import SimpleImputer
 from torch import Tensor
 
 from fedcap.data.base import ClientSamples, FederatedData
@@ -44,6 +43,8 @@ class Encoding:
     @classmethod
     def of(cls, levels: Levels, x: Tensor) -> Encoding:
         """Learn the medians from a client's training samples, n×C; a column without values has 0."""
+        from sklearn.impute import SimpleImputer  # here: the import takes a second
+
         imputer = SimpleImputer(strategy="median", keep_empty_features=True).fit(x.double().numpy())
         return cls(levels, torch.from_numpy(imputer.statistics_).to(x.dtype))
 

@@ -9,19 +9,24 @@ a core, is never taken for a stopped one.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import traceback
+import warnings
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -40,24 +45,18 @@ from fedcap.training.workers.shared_memory import Memory, Opening, Packed, Share
 
 
 class Child:
-    """A process of one thread that runs a module, and the pipe to it. Closing the pipe ends the process.
+    """A process of one thread that runs the function `main` of a module, and the pipe to it.
 
-    The module is given the number of the pipe's descriptor. Ctrl-C does not reach the process.
+    `main` is given the number of the pipe's descriptor. Closing the pipe ends the process. Ctrl-C does not
+    reach the process. It is forked where `can_fork` allows that: torch is then imported already. Elsewhere a
+    new interpreter is started, which takes a second or more.
     """
 
     def __init__(self, module: str) -> None:
         ours, theirs = socket.socketpair()
-        # Modules are found where this process finds them, and not first in the current directory.
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with theirs, _interrupts_held_back():
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # stderr: what a user's code prints must not mix with our output
-                env={**os.environ, **threads, "PYTHONPATH": path},
-            )
+            start = _Forked if can_fork() else _started
+            self.process = start(module, theirs.fileno())
         self.pipe = Connection(ours.detach())
 
     def send(self, message: Any) -> None:
@@ -70,6 +69,89 @@ class Child:
         self.pipe.close()
         self.process.kill()
         return self.process.wait()
+
+
+def can_fork() -> bool:
+    """Return whether a fork of this process can compute.
+
+    A thread of this process might hold a lock at that moment, which the copy would wait for without end.
+    Neither does the copy of a process that uses an accelerator work.
+    """
+    return sys.platform == "linux" and threading.active_count() == 1 and not torch.accelerator.is_available()
+
+
+def _started(module: str, descriptor: int) -> subprocess.Popen[bytes]:
+    """Start a new interpreter."""
+    # Modules are found where this process finds them, and not first in the current directory.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, str(descriptor)],
+        pass_fds=[descriptor],
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # stderr: what a user's code prints must not mix with our output
+        env={**os.environ, **threads, "PYTHONPATH": path},
+    )
+
+
+class _Forked:
+    """A copy of this process, with the methods of `subprocess.Popen` that are used here."""
+
+    def __init__(self, module: str, descriptor: int) -> None:
+        main = importlib.import_module(module).main
+        self._code: int | None = None
+        with warnings.catch_warnings():
+            # Python warns of threads, also of those of OpenBLAS, which can be forked.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            _become(main, descriptor)
+
+    def kill(self) -> None:
+        """End the process, unless it has ended."""
+        if self._code is None:
+            os.kill(self.pid, signal.SIGKILL)  # until it is waited for, the id is not used again
+
+    def wait(self) -> int:
+        """Wait for the end of the process; return its exit code."""
+        if self._code is None:
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._code
+
+
+def _become(main: Callable[[int], None], descriptor: int) -> NoReturn:
+    """Run `main` in a fork, and end it without what the copied process would do at its end.
+
+    The copy shares nothing but standard error with the process that it was made of: no file, no lock on a
+    file, no handler of signals or of the log.
+    """
+    code = 1
+    try:
+        gc.freeze()  # so that collecting garbage does not write to the shared pages
+        os.closerange(3, descriptor)
+        os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+        os.dup2(2, 1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        _REPLACED.extend([sys.stdout, sys.stderr])
+        sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        for logger in (logging.root, *logging.root.manager.loggerDict.values()):
+            if isinstance(logger, logging.Logger):
+                logger.handlers.clear()
+        main(descriptor)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+_REPLACED: list[Any] = []
+"""The streams of the process before the fork: if they were freed, they would write what they hold back."""
 
 
 @contextmanager
