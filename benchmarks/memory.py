@@ -29,6 +29,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedavg": {"method": "fedavg"},
     "fedavg, Min-Max": {"method": "fedavg", "attack": "min-max"},
     "fedcap": {"method": {"name": "fedcap", "t_norm": 1e9}},
+    "fedcap, pools in bfloat16": {"method": {"name": "fedcap", "t_norm": 1e9, "pools": "bfloat16"}},
     "fedcap, Min-Max": {"method": {"name": "fedcap", "t_norm": 1e9}, "attack": "min-max"},
     "fedcap hardened, Min-Max": {"method": {"name": "fedcap", "preset": "hardened"}, "attack": "min-max"},
 }
@@ -105,8 +106,10 @@ def main(revision: str | None = None) -> None:
     if revision is not None:
         with checkout(revision) as tree:
             for row in rows:
-                before = measure(row["run"], tree)
-                row |= {f"at {revision}, GB": before, "share, %": 100 * row["peak, GB"] / before}
+                known = "pools" not in RUNS[row["run"]]["method"]  # earlier trees do not have this option
+                before = measure(row["run"], tree) if known else None
+                share = None if before is None else 100 * row["peak, GB"] / before
+                row |= {f"at {revision}, GB": before, "share, %": share}
     for row in rows:
         report.progress(row)
     about = f"{CLIENTS:,} clients, {WEIGHTS:,} weights: one N×D matrix has {MATRIX:.2f} GB."

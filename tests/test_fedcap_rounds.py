@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -400,3 +400,52 @@ def test_models_of_some_participants_and_shared_models_are_copied(is_fresh: bool
     taken.zero_()
     Sent.to_all(ids, models[0]).take_models(ids).zero_()
     assert torch.equal(sent.models, before)
+
+
+# --- The pool in bfloat16
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"calibrate": False},
+        {"similarity": "last-layer"},
+        {"preset": "hardened"},
+        {"customise": False},
+        {"t_norm": 5.0},
+    ],
+    ids=str,
+)
+def test_a_pool_in_bfloat16_serves_as_the_pool_of_its_rounded_updates(options: dict[str, object]):
+    torch.manual_seed(0)
+    whole, half = make("fedcap", **options), make("fedcap", pools="bfloat16", **options)
+    start, ids = torch.randn(SIZE), torch.arange(4)
+    updates = torch.randn(4, SIZE) * 0.1
+    updates[3] *= 8 / updates[3].norm()  # is removed where t_norm is 5
+    batch = Batch(ids, updates, torch.tensor([4.0, 2, 8, 1]))
+    state, stored = (end_round(method, method.init(start, LAYOUT), batch).state for method in (whole, half))
+    assert stored.ids.tolist() == state.ids.tolist()
+    assert len(stored.ids) == (3 if "t_norm" in options else 4)
+    assert stored.models.dtype == torch.bfloat16
+    assert torch.equal(stored.models, (state.models - state.model).to(torch.bfloat16))
+    rounded = replace(
+        state,
+        models=state.model + stored.models.float(),
+        updates=stored.updates.float() if len(state.updates) else state.updates,
+    )
+    participants, requests = torch.tensor([0, 2, 9]), {9: torch.randn(SIZE)}
+    for now, kept in ((rounded, stored), (whole.forget(rounded, ids[:1]), half.forget(stored, ids[:1]))):
+        expected = whole.send(now, participants, {**requests, 0: torch.ones(SIZE)})
+        found = half.send(kept, participants, {**requests, 0: torch.ones(SIZE)})
+        torch.testing.assert_close(found.models, expected.models, rtol=1e-4, atol=1e-5)
+        if expected.mixing is not None:
+            torch.testing.assert_close(found.mixing, expected.mixing, rtol=1e-4, atol=1e-5)
+        expected_models, found_models = whole.inspect(now), half.inspect(kept)
+        torch.testing.assert_close(found_models.global_model, expected_models.global_model)
+        torch.testing.assert_close(found_models.models, expected_models.models)
+
+
+def test_the_default_of_pools_leaves_the_digest_unchanged():
+    assert "pools" not in make("fedcap").settings()
+    assert make("fedcap", pools="bfloat16").settings()["pools"] == "bfloat16"

@@ -122,6 +122,7 @@ def test_every_method_plays_under_attack_with_half_of_the_clients(name: str, att
     [
         *(({"name": name, **options}, "min-max") for name, options in RIVALS.items()),
         ({"name": "fedcap", "preset": "hardened"}, "lie"),
+        ({"name": "fedcap", "pools": "bfloat16"}, "ipm"),
         ("fedavg", {"name": "noisy", "attack": "steady"}),
         ("fedavg", "attack_tools:Counting"),
     ],

@@ -98,7 +98,7 @@ def blocks(rows: Tensor) -> Iterator[slice]:
 class Rows:
     """The rows of a matrix, N×D, minus an origin: one point, D, or one point per row, N×D.
 
-    The origin is subtracted block by block, when the rows are read.
+    The origin is subtracted block by block, when the rows are read. Rows in bfloat16 are read as float32.
     """
 
     matrix: Tensor
@@ -107,6 +107,16 @@ class Rows:
     def __len__(self) -> int:
         return len(self.matrix)
 
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.matrix.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the numbers that are read."""
+        return torch.float32 if self.matrix.dtype == torch.bfloat16 else self.matrix.dtype
+
     def only(self, mask: Tensor) -> Rows:
         """Return the rows for which the mask holds."""
         origin_per_row = self.origin is not None and self.origin.ndim == 2
@@ -114,7 +124,7 @@ class Rows:
 
     def block(self, columns: slice, buffer: Tensor | None = None) -> Tensor:
         """Return a range of columns; a difference from the origin is written to `buffer`, if given."""
-        part = self.matrix[:, columns]
+        part = self.matrix[:, columns].to(self.dtype)
         if self.origin is None:
             return part
         out = None if buffer is None else buffer[:, : part.shape[1]]
@@ -133,6 +143,14 @@ class Rows:
         return squares.sqrt()
 
 
+def to_bfloat16(rows: Rows) -> Tensor:
+    """Return the rows, N×D, in bfloat16."""
+    half = rows.matrix.new_empty(rows.matrix.shape, dtype=torch.bfloat16)
+    for columns in column_blocks(rows.width, NARROW):
+        half[:, columns] = rows.block(columns)
+    return half
+
+
 def finite_rows(matrix: Tensor) -> Tensor:
     """Return which rows are finite in every column, N flags."""
     finite = matrix.sum(dim=1).isfinite()
@@ -145,10 +163,14 @@ def finite_rows(matrix: Tensor) -> Tensor:
 
 
 @fast_products()
-def weighted_mean(matrix: Tensor, weights: Tensor) -> Tensor:
+def weighted_mean(rows: Tensor | Rows, weights: Tensor) -> Tensor:
     """Return the mean of the rows, D, by their weights, N. The shares are computed in double precision."""
+    matrix = rows.matrix if isinstance(rows, Rows) else rows
     shares = weights.to(matrix.device, torch.float64)
-    return (shares / shares.sum()).to(matrix.dtype) @ matrix
+    shares = (shares / shares.sum()).to(rows.dtype)
+    if isinstance(rows, Rows):
+        return torch.cat([shares @ rows.block(columns) for columns in column_blocks(rows.width, NARROW)])
+    return shares @ matrix
 
 
 def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
@@ -238,7 +260,9 @@ def cosines(left: Rows, right: Rows, columns: slice | None = None) -> Tensor:
     squares_left = matrix.new_zeros(len(left), dtype=torch.float64)
     squares_right = matrix.new_zeros(len(right), dtype=torch.float64)
     width = min(BLOCK, matrix.shape[1])
-    buffer = matrix.new_empty(len(right), width)  # allocating one for each block would take longer
+    buffer = matrix.new_empty(
+        len(right), width, dtype=right.dtype
+    )  # allocating one for each block would take longer
     for block in column_blocks(columns or matrix.shape[1], BLOCK):
         b = right.block(block, buffer)
         squares_right += torch.linalg.vector_norm(b, dim=1).double().square()
@@ -252,7 +276,7 @@ def cosines(left: Rows, right: Rows, columns: slice | None = None) -> Tensor:
     if left is right:
         squares_left, products = squares_right, products.triu() + products.triu(1).T
     lengths = (squares_left[:, None] * squares_right).sqrt()
-    return torch.where(lengths > 0, products / lengths, 0.0).to(matrix.dtype)
+    return torch.where(lengths > 0, products / lengths, 0.0).to(right.dtype)
 
 
 def sketch(rows: Rows, norms: Tensor, width: int, seed: int) -> Tensor:

@@ -52,16 +52,17 @@ def choose_alpha(similarities: Tensor) -> float:
 
 
 @fast_products()
-def mix_models(weights: Tensor, models: Tensor) -> Tensor:
+def mix_models(weights: Tensor, models: Tensor | Rows) -> Tensor:
     """Return the model made for each request, R×D: its weights times the recovered models (Eq. 3)."""
-    mixed = models.new_empty(len(weights), models.shape[1])
-    for columns in column_blocks(models.shape[1], NARROW):
+    rows = models if isinstance(models, Rows) else Rows(models)
+    mixed = weights.new_empty(len(weights), rows.width)
+    for columns in column_blocks(rows.width, NARROW):
         # Copy the block, so that its rows are adjacent in memory: the product reads it faster.
-        mixed[:, columns] = weights @ models[:, columns].contiguous()
+        mixed[:, columns] = weights @ rows.block(columns).contiguous()
     return mixed
 
 
-def global_model(models: Tensor, samples: Tensor) -> Tensor:
+def global_model(models: Tensor | Rows, samples: Tensor) -> Tensor:
     """Return the mean of the recovered models, D, weighted by sample counts (Eq. 6)."""
     return weighted_mean(models, samples)
 

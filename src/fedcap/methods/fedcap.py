@@ -35,7 +35,7 @@ from torch import Tensor
 
 from fedcap import detection
 from fedcap.detection import Batch, RoundView, Verdict
-from fedcap.matrix import Rows, cosines
+from fedcap.matrix import Rows, cosines, to_bfloat16
 from fedcap.methods import equations, hardened
 from fedcap.methods.base import Choice, Inspection, Method, Sent, registry
 from fedcap.methods.ditto import train_pair
@@ -60,7 +60,8 @@ class FedCAPState:
     ids: Tensor
     """N: the clients of the pool, ascending."""
     models: Tensor
-    """N×D: their recovered models; `models − model` are their calibrated updates."""
+    """N×D: their recovered models; `models − model` are their calibrated updates. With `pools = "bfloat16"`
+    the calibrated updates themselves, in bfloat16: the models would lose small changes."""
     updates: Tensor
     """N×D: their updates as sent, if `calibrate` is off; else empty."""
     samples: Tensor
@@ -75,6 +76,16 @@ class FedCAPState:
     """N×N: how much the client of each row gains from the model of each column, if hardened; else empty."""
     likeness: Tensor = field(default_factory=_nothing)
     """N×N: the cosines between the updates, if hardened and whole updates are compared; else empty."""
+
+    @property
+    def recovered(self) -> Tensor | Rows:
+        """The models of the pool, N×D."""
+        return Rows(self.models, -self.model) if self.models.dtype == torch.bfloat16 else self.models
+
+    @property
+    def calibrated(self) -> Rows:
+        """The calibrated updates of the pool, N×D."""
+        return Rows(self.models, None if self.models.dtype == torch.bfloat16 else self.model)
 
     def only(self, mask: Tensor) -> FedCAPState:
         """Return the state with only those clients in the pool that the mask, N flags, selects."""
@@ -127,6 +138,8 @@ class FedCAP(Method[FedCAPState]):
     """Train a personal model; without it, the personal model is the shared one after training."""
     detect: bool = True
     """Remove clients that the detectors find; without it, no client is ever removed."""
+    pools: Literal["float32", "bfloat16"] = "float32"
+    """How the server stores the clients' models between rounds; `bfloat16` takes half the memory."""
 
     @property
     def hardened(self) -> bool:
@@ -154,8 +167,13 @@ class FedCAP(Method[FedCAPState]):
         return {"limit": self.t_norm, **table} if is_norm else table
 
     def settings(self) -> dict[str, Any]:
-        """Return all options. A limit of `norm` that equals `t_norm` is left out: `t_norm` already has it."""
+        """Return all options but the default of `pools`, which earlier versions did not have.
+
+        A limit of `norm` that equals `t_norm` is left out, too: `t_norm` already has it.
+        """
         settings = super().settings()
+        if settings["pools"] == "float32":
+            del settings["pools"]
         for detector in settings["detectors"]:
             if detector["name"] == "norm" and detector["limit"] == self.t_norm:
                 del detector["limit"]
@@ -163,7 +181,9 @@ class FedCAP(Method[FedCAPState]):
 
     def init(self, weights: Tensor, layout: Layout) -> FedCAPState:
         """Start from the common weights, with an empty pool."""
-        none = weights.new_empty(0, layout.size)
+        none = weights.new_empty(
+            0, layout.size, dtype=torch.bfloat16 if self.pools == "bfloat16" else weights.dtype
+        )
         columns = layout.last_layer if self.similarity == "last-layer" else slice(0, layout.size)
         return FedCAPState(
             model=weights,
@@ -195,10 +215,10 @@ class FedCAP(Method[FedCAPState]):
         similarities, alpha = self._similarities(state, ids, own, requests)
         if self.hardened:
             weights = hardened.mixing_weights(similarities, own, state.gains, state.votes, alpha, self.phi)
-            models = hardened.mix_models(weights, own, state.models, state.norms, state.model)
+            models = hardened.mix_models(weights, own, state.recovered, state.norms, state.model)
         else:
             weights = equations.mixing_weights(similarities, own, alpha, self.phi)
-            models = equations.mix_models(weights, state.models)
+            models = equations.mix_models(weights, state.recovered)
         index = torch.arange(len(ids))[:, None]
         return Sent(ids, models, index, weights, pool=state.ids, is_fresh=True)
 
@@ -206,14 +226,14 @@ class FedCAP(Method[FedCAPState]):
         self, state: FedCAPState, ids: Tensor, own: Tensor, requests: Mapping[int, Tensor]
     ) -> tuple[Tensor, float]:
         """Return the cosine of each participant with each client of the pool, R×N (Eq. 4), and alpha."""
-        pool = Rows(state.models, state.model) if self.calibrate else Rows(state.updates)
+        pool = state.calibrated if self.calibrate else Rows(state.updates)
         columns = slice(*state.compared.tolist())
-        known = state.likeness.to(state.models) if len(state.likeness) else cosines(pool, pool, columns)
+        known = state.likeness.to(state.model) if len(state.likeness) else cosines(pool, pool, columns)
         alpha = equations.choose_alpha(known) if self.alpha == "auto" else self.alpha
         similarities = known[own]
         new = own < 0
         if bool(new.any()):
-            requested = Rows(torch.stack([requests[k] for k in ids[new].tolist()]).to(state.models))
+            requested = Rows(torch.stack([requests[k] for k in ids[new].tolist()]).to(state.model))
             similarities[new] = cosines(requested, pool, columns)
         return similarities, alpha
 
@@ -260,8 +280,8 @@ class FedCAP(Method[FedCAPState]):
         pool = FedCAPState(
             view.reference,
             view.ids,
-            view.recovered,
-            state.updates[:0] if self.calibrate else view.updates.clone(),
+            view.recovered if self.pools == "float32" else to_bfloat16(Rows(view.recovered, view.reference)),
+            state.updates[:0] if self.calibrate else view.updates.to(state.updates.dtype, copy=True),
             view.samples,
             state.compared,
             measured.norms if self.hardened else view.norms,
@@ -281,9 +301,11 @@ class FedCAP(Method[FedCAPState]):
         if not len(state.ids):
             return state.model
         if self.hardened:
-            return hardened.reference(state.models, state.samples, state.norms, state.votes, state.model)
-        return equations.global_model(state.models, state.samples)
+            return hardened.reference(state.recovered, state.samples, state.norms, state.votes, state.model)
+        return equations.global_model(state.recovered, state.samples)
 
     def inspect(self, state: FedCAPState) -> Inspection:
         """Return the global model, and the models of the pool."""
-        return Inspection(self._global_model(state), state.ids, state.models)
+        models = state.recovered
+        whole = models.block(slice(None)) if isinstance(models, Rows) else models
+        return Inspection(self._global_model(state), state.ids, whole)

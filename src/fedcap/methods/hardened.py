@@ -61,7 +61,9 @@ def mixing_weights(
     return limit_shares(weights * counting, own)
 
 
-def mix_models(weights: Tensor, own: Tensor, models: Tensor, norms: Tensor, reference: Tensor) -> Tensor:
+def mix_models(
+    weights: Tensor, own: Tensor, models: Tensor | Rows, norms: Tensor, reference: Tensor
+) -> Tensor:
     """Return the model made for each request, R×D: Eq. 3, with the others' models limited by `scales`."""
     counted = weights * scales(norms, own).to(weights)
     left = 1 - counted.sum(dim=1, keepdim=True)
@@ -131,7 +133,7 @@ def _mine(own: Tensor, weights: Tensor) -> Tensor:
     return own.to(weights.device)[:, None] == torch.arange(weights.shape[1], device=weights.device)
 
 
-def reference(models: Tensor, samples: Tensor, norms: Tensor, votes: Tensor, last: Tensor) -> Tensor:
+def reference(models: Tensor | Rows, samples: Tensor, norms: Tensor, votes: Tensor, last: Tensor) -> Tensor:
     """Return the mean of the models, D, each at most as far from the last reference as the median norm.
 
     This is one step of centred clipping (Karimireddy et al., ICML 2021) from the last reference. No client
