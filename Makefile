@@ -29,7 +29,7 @@ test-browser: $(INSTALLED)
 
 test-extras: $(EXTRAS)
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py \
-	    tests/test_tracker_libraries.py
+	    tests/test_tracker_libraries.py tests/test_onnx.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -58,7 +58,7 @@ $(BENCH): $(INSTALLED)
 	touch $@
 
 $(EXTRAS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna,tensorboard,mlflow]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna,tensorboard,mlflow,onnx]'
 	touch $@
 
 $(DOCS): $(INSTALLED)

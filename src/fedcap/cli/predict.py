@@ -198,14 +198,17 @@ def export(
     client: Client = None,
     reading: Reading = "personal",
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="FILE.pt2: a whole program; FILE.safetensors: weights.")
+        Path,
+        typer.Option(
+            "--out", "-o", help="FILE.pt2 or FILE.onnx: a whole program; FILE.safetensors: weights."
+        ),
     ] = Path("model.pt2"),
     as_json: AsJson = False,
 ) -> None:
     """Save a model as a file that works without fedcap.
 
-    A .pt2 file is a program that takes raw inputs and returns probabilities. A .safetensors file has the
-    weights by the names of the network's own module.
+    A .pt2 file is a program that takes raw inputs and returns probabilities. An .onnx file is the same
+    program for ONNX Runtime. A .safetensors file has the weights by the names of the network's own module.
     """
     from fedcap.cli.site_models import models_of
     from fedcap.simulation.export import exported
@@ -229,5 +232,7 @@ def export(
     echo(f"  classes    {', '.join(classes[:CLASSES_SHOWN])}{more}")
     if out.suffix == ".pt2":
         echo(f'  use        torch.export.load("{out}").module()(x)  # probabilities, n×{len(classes)}')
+    elif out.suffix == ".onnx":
+        echo(f'  use        onnxruntime.InferenceSession("{out}").run(None, {{"x": x}})[0]')
     else:
         echo(f'  use        module.load_state_dict(safetensors.torch.load_file("{out}"))')
