@@ -146,7 +146,10 @@ class Item:
                 continue
             names = [getattr(cell, what).partition(":")[0] for cell in kept]
             if wanted.lower() not in map(str.lower, names):
-                raise InputError(f"{self.name} has no {what} {wanted!r}: {nearest(wanted, set(names))}")
+                raise InputError(
+                    f"{self.name} has no {what} {wanted!r}: {nearest(wanted, set(names))}",
+                    code="unknown-name",
+                )
             kept = [cell for cell, name in zip(kept, names, strict=True) if name.lower() == wanted.lower()]
         return replace(self, cells=tuple(kept))
 

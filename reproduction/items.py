@@ -61,7 +61,7 @@ def find(name: str) -> Item:
     """Return a table or a figure; an unknown name is answered with the nearest."""
     found = items().get(name.lower())
     if found is None:
-        raise InputError(f"unknown table or figure {name!r}: {nearest(name, items())}")
+        raise InputError(f"unknown table or figure {name!r}: {nearest(name, items())}", code="unknown-name")
     return found
 
 

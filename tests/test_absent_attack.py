@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import refused
 
 import fedcap
 from fedcap.cli import main
-from fedcap.errors import InputError
 from fedcap.runs import absent_attack
 
 QUICK = ("--rounds=2", "--workers=1", "--set", "training.epochs=1")
@@ -119,11 +119,11 @@ def test_a_word_that_toml_reads_as_a_number_is_the_word_where_one_is_asked_for(t
     experiment = fedcap.Experiment(attack={"name": "malformed", "form": float("nan")})
     assert experiment.adversary == fedcap.attacks.make("malformed", form="nan")
     for value in ("nan", "inf", "-inf"):
-        with pytest.raises(InputError, match="epsilon should be a finite number"):
+        with refused("bad-value"):
             fedcap.attacks.make("ipm", epsilon=float(value))
-    with pytest.raises(InputError, match="form should be 'nan', 'infinity'"):
+    with refused("bad-value"):
         fedcap.attacks.make("malformed", form=float("inf"))
-    with pytest.raises(InputError, match="unknown aggregator 'nan'"):
+    with refused("unknown-name"):
         fedcap.methods.make("fedavg", rule=float("nan"))
 
 

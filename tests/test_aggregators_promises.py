@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers import refused
 
-from fedcap import InputError, aggregators
+from fedcap import aggregators
 from fedcap.aggregators import Aggregator
 
 ROBUST = [name for name in aggregators.names() if name != "mean"]
@@ -188,15 +189,15 @@ def test_rows_that_are_no_numbers_count_among_the_malicious(name: str, bad: floa
 def test_the_mean_refuses_rows_that_are_not_finite(bad: float):
     rows = torch.ones(4, 3)
     rows[2, 1] = bad
-    with pytest.raises(ValueError, match="needs finite rows"):
+    with refused("not-finite"):
         aggregators.make("mean")(rows)
-    with pytest.raises(ValueError, match="needs finite rows"):
+    with refused("not-finite"):
         aggregators.make("mean")(rows, torch.tensor([1.0, 1, 0, 1]))
 
 
 @pytest.mark.parametrize("name", ROBUST)
 def test_rows_none_of_which_is_a_number_are_refused(name: str):
-    with pytest.raises(InputError, match="too few"):
+    with refused("too-few-rows"):
         aggregators.make(name)(torch.full((4, 3), math.nan), malicious=1)
 
 
@@ -207,54 +208,54 @@ def test_rows_none_of_which_is_a_number_are_refused(name: str):
 @pytest.mark.parametrize(("rows", "malicious"), [(5, 3), (4, 2), (3, 1), (3, 5)])
 def test_krum_refuses_to_judge_without_neighbours(name: str, rows: int, malicious: int):
     rule = aggregators.make(name)
-    with pytest.raises(InputError, match=rf"at most {rows - 3} malicious of {rows} rows \(got {malicious}\)"):
+    with refused("too-many-malicious"):
         rule(torch.randn(rows, 4), malicious=malicious)
     assert rule(torch.randn(rows, 4), malicious=rows - 3).isfinite().all()
-    with pytest.raises(InputError, match="2 rows: too few"):
+    with refused("too-few-rows"):
         rule(torch.randn(2, 4))
 
 
 def test_trimming_everything_is_refused():
-    with pytest.raises(InputError, match=r"at most 3 malicious of 4 rows \(got 4\)"):
+    with refused("too-many-malicious"):
         aggregators.make("trimmed-mean")(torch.randn(4, 3), malicious=4)
-    with pytest.raises(InputError, match=r"at most 2 malicious of 6 rows \(got 3\)"):
+    with refused("too-many-malicious"):
         aggregators.make("trimmed-mean", cut="all")(torch.randn(6, 3), malicious=3)
-    with pytest.raises(InputError, match=r"at most 2 malicious of 7 rows \(got 3\)"):
+    with refused("too-many-malicious"):
         aggregators.make("dnc", factor=3)(torch.randn(7, 3), malicious=3)
 
 
 def test_a_wrapper_refuses_what_its_inner_rule_would():
-    with pytest.raises(InputError, match=r"at most 7 malicious of 20 rows \(got 8\)"):
+    with refused("too-many-malicious"):
         aggregators.make("bucketing", rule="multi-krum", size=2)(torch.randn(20, 4), malicious=8)
-    with pytest.raises(InputError, match=r"at most 17 malicious of 20 rows \(got 18\)"):
+    with refused("too-many-malicious"):
         aggregators.make("gas", rule="krum", chunks=2)(torch.randn(20, 4), malicious=18)
 
 
 @pytest.mark.parametrize("name", ROBUST)
 def test_a_matrix_that_is_none_and_a_negative_count_are_refused(name: str):
     rule = aggregators.make(name)
-    with pytest.raises(InputError, match="N×D"):
+    with refused("data-shape"):
         rule(torch.randn(7))
-    with pytest.raises(InputError, match="N×D"):
+    with refused("data-shape"):
         rule(torch.ones(7, 3, dtype=torch.long))
-    with pytest.raises(InputError, match="negative"):
+    with refused("bad-value"):
         rule(torch.randn(7, 3), malicious=-1)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "code"),
     [
-        ("bucketing", {"rule": "medain"}, "did you mean 'median'"),
-        ("bucketing", {"size": 0}, "greater than or equal to 1"),
-        ("bucketing", {"rule": {"size": 2}}, "aggregator must be a name"),
-        ("gas", {"rule": {"name": "bucketing", "sizes": 2}}, "did you mean 'size'"),
-        ("gas", {"chunks": 0}, "greater than or equal to 1"),
-        ("norm-clipping", {"threshold": -1}, "greater than 0"),
-        ("trimmed-mean", {"cut": "none"}, "'half' or 'all'"),
+        ("bucketing", {"rule": "medain"}, "unknown-name"),
+        ("bucketing", {"size": 0}, "bad-value"),
+        ("bucketing", {"rule": {"size": 2}}, "bad-value"),
+        ("gas", {"rule": {"name": "bucketing", "sizes": 2}}, "unknown-option"),
+        ("gas", {"chunks": 0}, "bad-value"),
+        ("norm-clipping", {"threshold": -1}, "bad-value"),
+        ("trimmed-mean", {"cut": "none"}, "bad-value"),
     ],
 )
-def test_options_that_cannot_work_are_refused(name: str, options: dict[str, object], said: str):
-    with pytest.raises(InputError, match=said):
+def test_options_that_cannot_work_are_refused(name: str, options: dict[str, object], code: str):
+    with refused(code):
         aggregators.make(name, **options)
 
 

@@ -6,7 +6,7 @@ import attack_tools
 import numpy as np
 import pytest
 import torch
-from helpers import without_times
+from helpers import refused, without_times
 from torch import Tensor
 
 import fedcap
@@ -94,7 +94,7 @@ def test_previews_change_neither_the_matrix_of_updates_nor_the_server(method: st
 
 def test_a_view_of_updates_alone_has_no_received_models() -> None:
     view = View(torch.ones(2, 3), torch.tensor([True, False]))
-    with pytest.raises(ValueError, match="it has no received models"):
+    with refused("no-models"):
         view.received(0)
     assert view.server.reference is None
     assert torch.equal(view.benign, torch.ones(1, 3))
@@ -133,5 +133,5 @@ def test_options_reproduce_byzfls_alie_and_sign_flipping() -> None:
 def test_every_attack_may_claim_samples_it_does_not_have() -> None:
     for name in fedcap.attacks.names():
         assert fedcap.attacks.make(name, claim=7).claim == 7
-    with pytest.raises(fedcap.InputError, match="claim"):
+    with refused("bad-value"):
         fedcap.attacks.make("ipm", claim=0)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -86,9 +87,9 @@ def test_the_same_generator_seed_gives_the_same_rows(name: str):
 
 @pytest.mark.parametrize("name", attacks.names())
 def test_updates_and_flags_must_fit_each_other(name: str):
-    with pytest.raises(ValueError, match="expected"):
+    with refused("data-shape"):
         attacks.make(name)(honest(7), flags(6, 0))
-    with pytest.raises(ValueError, match="expected"):
+    with refused("data-shape"):
         attacks.make(name)(honest(7)[0], flags(7, 0))
 
 
@@ -136,7 +137,7 @@ def test_aliases_work_in_any_case(alias: str, name: str):
     ],
 )
 def test_options_that_make_no_sense_are_refused_by_name(name: str, options: dict[str, object]):
-    with pytest.raises(InputError, match=next(iter(options))):
+    with refused("bad-value"):
         attacks.make(name, **options)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import refused
 
 from fedcap import data
 from fedcap.data.cifar10 import OFFICIAL
-from fedcap.errors import InputError
 from fedcap.simulation import Experiment
 
 WEB_PAGE = b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n"
@@ -100,7 +100,7 @@ def test_a_pickle_that_would_call_anything_is_refused_and_calls_nothing(data_fol
     victim = data_folder / "victim"
     for call in (Evil(os.mkdir, str(victim)), Evil(eval, "1"), Evil(np.fromfile, str(data_folder))):
         path = write_python(data_folder, content={b"data": call, b"labels": []})
-        with pytest.raises(InputError, match=r"data_batch_1 is corrupted.*would load"):
+        with refused("corrupt-dataset"):
             cifar()
         path.unlink()
     assert not victim.exists()
@@ -118,7 +118,7 @@ def test_a_pickle_that_would_call_anything_is_refused_and_calls_nothing(data_fol
 )
 def test_a_pickle_of_something_else_is_refused_by_name(data_folder: Path, content: object) -> None:
     write_python(data_folder, content=content)
-    with pytest.raises(InputError, match="data_batch_1 is corrupted"):
+    with refused("corrupt-dataset"):
         cifar()
 
 
@@ -126,14 +126,14 @@ def test_only_the_official_bytes_are_read_unless_told_otherwise(
     data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_binary(data_folder)
-    with pytest.raises(InputError, match=r"data_batch_1\.bin is corrupted: its MD5"):
+    with refused("corrupt-dataset"):
         data.make("cifar10").load()
     monkeypatch.setitem(OFFICIAL, path.name, hashlib.md5(path.read_bytes()).hexdigest())
     assert len(data.make("cifar10").load().samples) == 40
     content = bytearray(path.read_bytes())
     content[5000] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"data_batch_1\.bin is corrupted: its MD5"):
+    with refused("corrupt-dataset"):
         data.make("cifar10").load()
 
 
@@ -147,7 +147,7 @@ def test_a_corrupted_batch_is_refused_by_name_and_never_cached(
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
     for _ in range(2):
-        with pytest.raises(InputError, match=r"data_batch_1\.bin is corrupted: .* 'cifar10' again$"):
+        with refused("corrupt-dataset"):
             cifar()
     assert not list((data_folder.parent / "cache").glob("decoded/*"))
     path.write_bytes(whole)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Killed
+from helpers import Killed, refused
 from run_tools import SMALL, left_behind
 from safetensors.torch import load_file
 
@@ -92,7 +92,7 @@ def test_a_state_whose_bytes_changed_is_not_used(in_files: None, tmp_path: Path)
     content[30] ^= 1
     (tmp_path / STATES).write_bytes(content)
     assert store.get("a") is not None
-    with pytest.raises(fedcap.InputError, match="state of client 'b'") as caught:
+    with refused("damaged-run") as caught:
         store.get("b")
     assert caught.value.code == "damaged-run"
 
@@ -188,7 +188,7 @@ def test_a_run_whose_states_are_moved_to_a_file_when_it_resumes_has_the_same_bit
 def test_a_checkpoint_without_its_file_of_states_is_damaged(in_files: None, tmp_path: Path) -> None:
     fedcap.Experiment(**SMALL).run(out=tmp_path / "run")
     (tmp_path / "run" / STATES).unlink()
-    with pytest.raises(fedcap.InputError, match=r"clients\.bin is missing"):
+    with refused("damaged-run"):
         fedcap.read(tmp_path / "run").model("0")
 
 

@@ -13,7 +13,6 @@ from helpers import call, refused
 
 import fedcap
 from fedcap.data import Dataset
-from fedcap.errors import InputError
 from fedcap.runs import read
 
 pytestmark = pytest.mark.usefixtures("data_folder")
@@ -88,10 +87,10 @@ def test_between_semicolons_a_comma_is_a_decimal_point(tmp_path: Path) -> None:
     path.write_text("a;b;label\n-1,5;2;x\n3;4,25e1;y\n")
     assert loaded(path, clients=2).samples.x.tolist() == [[-1.5, 2], [3, 42.5]]
     path.write_text("a;b;label\n1.234,5;2;x\n")
-    with pytest.raises(InputError, match=r"column 'a' must hold numbers \('1\.234,5' in line 2\)"):
+    with refused("text-in-table"):
         loaded(path)
     path.write_text('a\tb\tlabel\n"1,5"\t2\tx\n')
-    with pytest.raises(InputError, match=r"column 'a' must hold numbers \('1,5' in line 2\)"):
+    with refused("text-in-table"):
         loaded(path)
 
 
@@ -139,68 +138,63 @@ def cells(column: int, row: int, cell: object) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("column", "row", "cell", "said"),
+    ("column", "row", "cell", "code", "line"),
     [
-        (0, 15, "", r"1 value is missing, the first in line 17, column 'a'"),
-        (2, 0, "N/A", r"missing, the first in line 2, column 'c'"),
-        (1, 3, "nan", r"missing, the first in line 5, column 'b'"),
-        (
-            1,
-            3,
-            "red",
-            r"column 'b' must hold numbers \('red' in line 5\).*or ignore it \(dataset\.ignore\)$",
-        ),
-        (1, 3, "inf", r"1 of 120 inputs are not finite"),
-        (3, 4, "", r"column 'diagnosis' has no value for 1 of 120 samples, first in line 6:"),
-        (4, 119, " ", r"column 'hospital' has no value for 1 of 120 samples, first in line 121:"),
+        (0, 15, "", "missing-value", "line 17"),
+        (2, 0, "N/A", "missing-value", "line 2"),
+        (1, 3, "nan", "missing-value", "line 5"),
+        (1, 3, "red", "text-in-table", "line 5"),
+        (1, 3, "inf", "data-shape", ""),
+        (3, 4, "", "missing-value", "line 6"),
+        (4, 119, " ", "missing-value", "line 121"),
     ],
 )
 def test_a_cell_that_cannot_be_used_is_told_with_its_line_and_column(
-    tmp_path: Path, column: int, row: int, cell: str, said: str
+    tmp_path: Path, column: int, row: int, cell: str, code: str, line: str
 ) -> None:
     path = written(tmp_path / "mine.csv", NAMES, *cells(column, row, cell))
-    with pytest.raises(InputError, match=said) as error:
+    with refused(code) as error:
         loaded(path, **ROLES)
+    assert line in str(error.value)
+    assert not line or f"column {NAMES[column]!r}" in str(error.value)
     assert str(error.value).startswith(path)
     assert "\n" not in str(error.value)
 
 
 def test_all_columns_of_text_are_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"columns 'diagnosis', 'hospital' must hold numbers \('no' in line 2\)"
-    ):
+    with refused("text-in-table"):
         loaded(written(tmp_path / "mine.csv", [*NAMES, "y"], *X.T, Y, SITES, [0, 1] * 60))
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
+    ("text", "options", "code"),
     [
-        ("a,y,label\n1,2,3\n", {}, r"name the column of labels"),
-        ("a,hospital,y\n1,2,3\n", {"client": "hospitel"}, r"no column 'hospitel': did you mean 'hospital'\?"),
-        ("a,b,y\n1,2,3\n", {"ignore": ["z"]}, "no column 'z'"),
-        ("a,b,y\n1,2,3\n", {"label": "b", "client": "b"}, "'b' is given for two roles"),
-        ("a,a,y\n1,2,3\n", {}, "two columns are called 'a'"),
-        ("y\n1\n", {}, "no columns of features"),
-        ("a,y\n", {}, "a header and no rows"),
-        ("", {}, "it has no header"),
-        ("1,2,3\n4,5,6\n", {}, "its first line holds numbers"),
-        ("a,b,y\n1,2,3\n4,5\n", {}, "line 3 has 2 values, and the header names 3"),
-        ("a,y\n1,0.5\n2,1.5\n", {}, "whole numbers or text, and it has fractions"),
+        ("a,y,label\n1,2,3\n", {}, "missing-label"),
+        ("a,hospital,y\n1,2,3\n", {"client": "hospitel"}, "unknown-name"),
+        ("a,b,y\n1,2,3\n", {"ignore": ["z"]}, "unknown-name"),
+        ("a,b,y\n1,2,3\n", {"label": "b", "client": "b"}, "bad-value"),
+        ("a,a,y\n1,2,3\n", {}, "name-taken"),
+        ("y\n1\n", {}, "data-shape"),
+        ("a,y\n", {}, "bad-file"),
+        ("", {}, "bad-file"),
+        ("1,2,3\n4,5,6\n", {}, "bad-file"),
+        ("a,b,y\n1,2,3\n4,5\n", {}, "bad-file"),
+        ("a,y\n1,0.5\n2,1.5\n", {}, "bad-value"),
         (
             "a,y,test\n1,0,1\n2,1,maybe\n",
             {},
-            "test must be true or false for each sample, and one is 'maybe'",
+            "bad-value",
         ),
-        ("<!DOCTYPE html><p>404</p>", {}, "it holds a web page"),
-        ("a,y\n1,\udcff\n", {}, "not text in UTF-8"),
+        ("<!DOCTYPE html><p>404</p>", {}, "bad-file"),
+        ("a,y\n1,\udcff\n", {}, "bad-file"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_one_line_and_never_to_remove_it(
-    tmp_path: Path, text: str, options: dict[str, object], said: str
+    tmp_path: Path, text: str, options: dict[str, object], code: str
 ) -> None:
     path = tmp_path / "mine.csv"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(InputError, match=said) as error:
+    with refused(code) as error:
         loaded(path, **options)
     assert str(path) in str(error.value)
     assert "remove" not in str(error.value)
@@ -220,10 +214,10 @@ def test_names_with_spaces_capitals_and_a_tilde_are_paths(
 
 def test_a_table_is_told_by_its_suffix_or_by_its_source(tmp_path: Path) -> None:
     path = hospitals(tmp_path / "mine.data")
-    with pytest.raises(InputError, match=r"mine\.data is not a data set: give a \.csv file"):
+    with refused("missing-path"):
         fedcap.Experiment(dataset=path)
     assert len(loaded("csv", path=path, **ROLES).samples) == 120
-    with pytest.raises(InputError, match=r"cannot read .*gone\.csv: No such file"):
+    with refused("missing-file"):
         fedcap.Experiment(dataset="gone.csv")
     with refused("missing-path", "csv"):
         fedcap.Experiment(dataset="csv")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from federation_tools import DATA, federation, make_site, plan_for
+from helpers import refused
 
 import fedcap
 from fedcap.federation.build import Built
@@ -102,7 +103,7 @@ def test_a_policy_survives_its_file(tmp_path: Path) -> None:
         (tmp_path / "policy.toml").write_text(policy.text())
         assert SitePolicy.read(tmp_path / "policy.toml") == policy
     (tmp_path / "wrong.toml").write_text("epochs = -1")
-    with pytest.raises(fedcap.InputError, match=r"wrong.toml: epochs should be .* \(got -1\)"):
+    with refused("bad-value"):
         SitePolicy.read(tmp_path / "wrong.toml")
 
 
@@ -219,11 +220,11 @@ def test_labels_are_matched_to_the_plans_classes_by_name(tmp_path: Path) -> None
     assert torch.bincount(whole).tolist() == [0, 20, 20]
     assert found.scaling is not None
     assert torch.allclose(found.local.train.x.mean(dim=0), torch.zeros(4), atol=1e-5)
-    with pytest.raises(fedcap.InputError, match="the data have a class 'dead'"):
+    with refused("data"):
         load_site_data(save(tmp_path / "other.npz", ["well", "dead"] * 20), None, 0, plan)
-    with pytest.raises(fedcap.InputError, match="one input is 4 numbers here, and 1×8×8 numbers in the plan"):
+    with refused("data"):
         load_site_data(table, None, 0, PLAN)
-    with pytest.raises(fedcap.InputError, match="the data set has no client '7'"):
+    with refused("unknown-client"):
         load_site_data(DATA, "7", 0, PLAN)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from federation_tools import federation, make_site, plan_for
+from helpers import refused
 
 pytest.importorskip("flwr")
 
@@ -53,7 +54,7 @@ def test_an_invitation_with_a_second_certificate_is_refused(tmp_path: Path) -> N
     path.write_text(
         path.read_text().replace("-----END CERTIFICATE-----\n", f"-----END CERTIFICATE-----\n{theirs}")
     )
-    with pytest.raises(InputError, match="2 certificates, where one is trusted"):
+    with refused("bad-certificate"):
         Invitation.read(path)
 
 
@@ -68,7 +69,7 @@ def test_a_file_with_two_certificates_has_no_fingerprint(tmp_path: Path) -> None
     keys.make_authority(tmp_path, "one")
     path = tmp_path / "ca.crt"
     path.write_text(2 * path.read_text())
-    with pytest.raises(InputError, match="2 certificates"):
+    with refused("bad-certificate"):
         keys.certificate_fingerprint(path)
 
 
@@ -94,7 +95,7 @@ def test_a_site_named_like_the_fingerprint_of_another_is_not_found_in_its_place(
     ledger.ask("cccc-dddd", "bern-aaaa", "key")
     ledger.ask("eeee-ffff", "bern", "key")
     assert ledger.find("BERN-aaaa").name == "honest"
-    with pytest.raises(InputError, match="2 clients match 'bern': give the whole"):
+    with refused("ambiguous-client"):
         ledger.find("bern")
 
 
@@ -133,7 +134,7 @@ def test_a_site_without_its_key_does_not_start_with_a_new_one(tmp_path: Path) ->
     site = site_of(operator_in(tmp_path / "op"), tmp_path / "oslo")
     site.agree(PLAN)
     (site.directory / "key").unlink()
-    with pytest.raises(InputError, match="cannot read"):
+    with refused("unreadable"):
         run_site(site, print, threading.Event())
     assert not (site.directory / "key").exists()
 
@@ -213,7 +214,7 @@ def test_a_seal_with_an_expired_certificate_is_refused(
 
 
 def test_a_host_with_a_port_is_refused_and_an_ipv6_address_is_accepted(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="without the port"):
+    with refused("bad-value"):
         Federation.of({"host": "fl.example.org:9443"})
     operator = operator_in(tmp_path / "op", "::1")
     assert operator.federation.address == "[::1]:9443"
@@ -232,7 +233,7 @@ def test_an_audit_whose_last_line_is_not_json_continues_and_reports_it(tmp_path:
 
 @pytest.mark.parametrize("name", ["evil\x9b31m", "safe\u202etxt", "a\u200bb"])
 def test_a_plan_cannot_contain_control_characters(name: str) -> None:
-    with pytest.raises(InputError, match="name"):
+    with refused("bad-value"):
         Plan.of({**PLAN.model_dump(), "name": name})
     plan = PLAN.model_copy(update={"classes": (name, "b\x7f\n")})
     text = plan.text()

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import refused
 from matplotlib.figure import Figure
 from PIL import Image
 
 import fedcap
 from fedcap.cli import main
-from fedcap.errors import InputError
 from fedcap.report import data as pictures
 from fedcap.state import Samples
 
@@ -70,13 +70,13 @@ def test_folders_of_other_names_are_clients(tmp_path: Path, tops: tuple[str, ...
 
 
 def test_a_folder_of_another_form_is_told_with_an_image_that_is_elsewhere(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has test and train, and no folder for each class inside"):
+    with refused("bad-folder"):
         fedcap.Experiment(dataset=str(images(tmp_path / "flat", "train", "test")))
     folder = images(tmp_path / "pets", "ann/cat", "ann/dog")
     images(folder, "stray", count=1)
-    with pytest.raises(InputError, match=r"its images are elsewhere, such as .*stray/0\.png"):
+    with refused("bad-folder"):
         fedcap.Experiment(dataset=str(folder))
-    with pytest.raises(InputError, match=r"its images are elsewhere, such as .*a/b/c/0\.png"):
+    with refused("bad-folder"):
         fedcap.Experiment(dataset=str(images(tmp_path / "deep", "a/b/c")))
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import refused
 
 import fedcap
 from fedcap.data import Dataset
-from fedcap.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 
@@ -104,48 +104,38 @@ def test_a_run_on_a_frame_goes_on_from_python(frame: Any, tmp_path: Path) -> Non
     first = fedcap.Experiment(dataset=table, **QUICK).run(out=tmp_path / "run")
     again = fedcap.Experiment(dataset=table, **QUICK).run(out=tmp_path / "run")
     assert again.tacc == first.tacc
-    with pytest.raises(InputError, match="another run"):
+    with refused("other-run"):
         fedcap.Experiment(dataset={**table, "ignore": ["ill"]}, **QUICK).run(out=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "code", "row"),
     [
-        (
-            {"colour": np.array(["red"] * 120)},
-            r"column 'colour' must hold numbers \('red' in row 0 \(counted from 0\)\)",
-        ),
-        ({"born": np.full(120, "2000-01-01", "datetime64[ns]")}, "column 'born' must hold numbers"),
-        (
-            {"age": np.where(np.arange(120) == 7, np.nan, X[:, 0])},
-            r"1 value is missing, .* row 7.*column 'age'",
-        ),
-        ({"age": np.array([None, *X[1:, 0]], dtype=object)}, r"1 value is missing, .* row 0.*column 'age'"),
-        (
-            {"hospital": np.array([*SITES[1:], None], dtype=object)},
-            r"column 'hospital' has no value .* row 119",
-        ),
-        (
-            {"diagnosis": np.array([float("nan"), *WORDS[1:]], dtype=object)},
-            r"column 'diagnosis' has no value",
-        ),
+        ({"colour": np.array(["red"] * 120)}, "text-in-table", "row 0"),
+        ({"born": np.full(120, "2000-01-01", "datetime64[ns]")}, "text-in-table", ""),
+        ({"age": np.where(np.arange(120) == 7, np.nan, X[:, 0])}, "missing-value", "row 7"),
+        ({"age": np.array([None, *X[1:, 0]], dtype=object)}, "missing-value", "row 0"),
+        ({"hospital": np.array([*SITES[1:], None], dtype=object)}, "missing-value", "row 119"),
+        ({"diagnosis": np.array([float("nan"), *WORDS[1:]], dtype=object)}, "missing-value", "row 0"),
     ],
 )
 def test_a_cell_that_cannot_be_used_is_told_with_its_row_and_column(
-    frame: Any, change: dict[str, Any], said: str
+    frame: Any, change: dict[str, Any], code: str, row: str
 ) -> None:
     columns = {"age": X[:, 0], "diagnosis": WORDS, "hospital": SITES, **change}
-    with pytest.raises(InputError, match=said) as error:
+    with refused(code) as error:
         loaded({"data": frame(**columns), "label": "diagnosis", "client": "hospital"})
+    assert row in str(error.value)
+    assert f"column {next(iter(change))!r}" in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_frame_without_a_column_of_labels_says_how_to_name_it(frame: Any) -> None:
-    with pytest.raises(InputError, match=r"name the column of labels as dataset\.label; .*age, weight, ill"):
+    with refused("missing-label"):
         fedcap.Experiment(dataset=patients(frame))
-    with pytest.raises(InputError, match="no column 'diagnose': did you mean 'diagnosis'"):
+    with refused("unknown-name"):
         fedcap.Experiment(dataset={"data": patients(frame), "label": "diagnose"})
-    with pytest.raises(InputError, match="the data is not a data frame"):
+    with refused("not-a-frame"):
         loaded({"data": (X, Y), "label": "diagnosis"})
 
 
@@ -166,12 +156,12 @@ def test_pandas_own_kinds_of_columns() -> None:
     assert dataset.owner_names == ("Bern", "Oslo", "Rome")
     assert loaded((X, frame["label"])).class_names == ("maybe", "no", "yes")
     assert loaded((X, frame[["label"]])).samples.y.tolist() == dataset.samples.y.tolist()
-    for column, said in (("count", "1 value is missing"), ("client", "column 'client' has no value")):
+    for column in ("count", "client"):
         broken = frame.copy()
         broken.loc["p5", column] = pandas.NA
-        with pytest.raises(InputError, match=f"{said}.* row 5"):
+        with refused("missing-value"):
             loaded(broken)
-    with pytest.raises(InputError, match="two columns are called 'label'"):
+    with refused("name-taken"):
         loaded(pandas.concat([frame, frame[["label"]]], axis=1))
 
 
@@ -185,7 +175,7 @@ def test_inputs_and_labels_may_be_given_by_name() -> None:
     assert [len(part) for part in federated.test] == [10] * 3
     assert fedcap.Experiment(dataset={"x": X, "y": Y, "clients": 4}, **QUICK).run().rounds == 1
     for wrong in ({"x": X}, {"name": "arrays", "y": Y}, {"x": X, "y": Y, "data": (X, Y)}):
-        with pytest.raises(InputError, match='both "x" and "y"'):
+        with refused("missing-data"):
             loaded(wrong)
 
 
@@ -218,42 +208,38 @@ def test_a_torch_dataset_may_have_labels_of_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("labels", "code"),
     [
-        (["a", None] * 60, r"y has no value for 60 of 120 samples, first in sample 1 \(counted from 0\)"),
-        (["a", float("nan")] * 60, "y has no value for 60 of 120"),
-        (np.where(Y == 0, np.nan, Y), "y has no value for 40 of 120"),
-        (np.array(["a", ""] * 60), "y has no value for 60 of 120"),
-        (np.array([b"a", b""] * 60), "y has no value for 60 of 120"),
-        ([1.5, 2] * 60, "fractions"),
-        (np.where(Y == 0, np.inf, Y), "fractions"),
-        ([{"a": 1}] * 120, "one is a dict"),
-        (Y.astype(complex), "not complex128"),
-        (["a", "b"], "y must have 120 entries, one for each of the inputs x"),
+        (["a", None] * 60, "missing-value"),
+        (["a", float("nan")] * 60, "missing-value"),
+        (np.where(Y == 0, np.nan, Y), "missing-value"),
+        (np.array(["a", ""] * 60), "missing-value"),
+        (np.array([b"a", b""] * 60), "missing-value"),
+        ([1.5, 2] * 60, "bad-value"),
+        (np.where(Y == 0, np.inf, Y), "bad-value"),
+        ([{"a": 1}] * 120, "bad-value"),
+        (Y.astype(complex), "bad-value"),
+        (["a", "b"], "data-shape"),
     ],
 )
-def test_labels_and_owners_that_cannot_be_used_are_one_line(labels: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        loaded((X, labels))
-    with pytest.raises(InputError, match=said.replace("y ", "client ")):
-        loaded({"x": X, "y": Y, "client": labels})
+def test_labels_and_owners_that_cannot_be_used_are_one_line(labels: Any, code: str) -> None:
+    for dataset in ((X, labels), {"x": X, "y": Y, "client": labels}):
+        with refused(code):
+            loaded(dataset)
 
 
 def test_inputs_that_are_no_numbers_are_one_line() -> None:
     assert loaded((X.astype(object), Y)).samples.x.dtype == torch.float32
     mixed = np.array([["red", 1.0]] * 120, dtype=object)
-    with pytest.raises(InputError, match="x must hold numbers of one shape"):
+    with refused("data-shape"):
         loaded((mixed, Y))
-    with pytest.raises(InputError, match="x is empty"):
+    with refused("data-shape"):
         loaded((X[:0], Y[:0]))
 
 
 def test_a_client_with_a_single_sample_is_named_and_told_what_to_do() -> None:
     users = np.array(["ann"] * 59 + ["bob"] + ["eve"] * 59 + ["zoe"])
-    with pytest.raises(
-        InputError,
-        match=r"client 'bob' has 1 sample: too few .* holds for 1 more; give it more samples",
-    ):
+    with refused("too-few-samples"):
         fedcap.Experiment(dataset={"x": X, "y": Y, "client": users}).load_data()
-    with pytest.raises(InputError, match="client 'bob' has 1 sample: the data's own split"):
+    with refused("too-few-samples"):
         fedcap.Experiment(dataset={"x": X, "y": Y, "client": users, "test": TESTS}).load_data()

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import without_times
+from helpers import refused, without_times
 from python_tools import Net, linear
 from torch import nn
 
 import fedcap
 from fedcap.cli import main
-from fedcap.errors import InputError
 from fedcap.simulation import Simulation, make_pool
 
 QUICK: dict[str, Any] = {"rounds": 1, "training": {"epochs": 1}, "workers": 1}
@@ -94,7 +93,7 @@ def test_a_run_with_such_a_model_is_resumed_from_python_and_nowhere_else(
     assert stop.value.code == 2
     assert f"the model of this run, {name}, was given from Python" in capsys.readouterr().err
     assert without_times(fedcap.Experiment(model=module, **QUICK).run(out=out)) == without_times(result)
-    with pytest.raises(InputError, match="holds another run"):
+    with refused("other-run"):
         fedcap.Experiment(model=Net(), **QUICK).run(out=out)
     assert json.loads((out / "result.json").read_text())["rounds"] == 1
 
@@ -103,19 +102,19 @@ kept = linear()
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "code"),
     [
-        (3, r"model should be a name, an nn.Module, or a function or class.*got 3"),
-        (lambda: 3, r"model <lambda from Python, \w+> should build an nn.Module \(got int\)"),
-        (lambda: kept, "has the same weights each time it is built"),
-        (lambda: nn.Sequential(kept, nn.ReLU()), "has the same weights each time it is built"),
-        (nn.Linear(5, 10), r"failed in forward: RuntimeError: .* \(given two inputs of 1×8×8\)"),
-        (partial(Net, hidden="x"), "could not be built: TypeError"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), r"answers two inputs with \(2, 4\)"),
+        (3, "wrong-type"),
+        (lambda: 3, "wrong-type"),
+        (lambda: kept, "same-weights"),
+        (lambda: nn.Sequential(kept, nn.ReLU()), "same-weights"),
+        (nn.Linear(5, 10), "user-code"),
+        (partial(Net, hidden="x"), "user-code"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), "model-shape"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_one_clear_line(model: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
+def test_a_model_that_cannot_be_used_is_one_clear_line(model: Any, code: str) -> None:
+    with refused(code) as error:
         fedcap.Experiment(model=model, **QUICK).run()
     assert "\n" not in str(error.value)
 

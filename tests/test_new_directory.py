@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import call
+from helpers import call, refused
 from run_tools import SMALL
 
-import fedcap
 from fedcap.runs import NewDirectory
 
 QUICK = ["--rounds=1", "--workers=1", "--set=training.epochs=1", "--set=dataset.clients=4"]
@@ -80,9 +79,9 @@ def test_a_mistake_that_shows_with_the_data_leaves_no_directory(
 
 def test_a_place_where_no_directory_can_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
-    with pytest.raises(fedcap.InputError, match=f"^cannot write to {tmp_path / 'runs'}: File exists$"):
+    with refused("cannot-write"):
         NewDirectory(tmp_path / "runs", "run").__enter__()
-    with pytest.raises(fedcap.InputError, match=r"^cannot write to .*: File name too long$"):
+    with refused("cannot-write"):
         NewDirectory(tmp_path, "x" * 300).__enter__()
 
 

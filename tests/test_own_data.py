@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import refused
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
@@ -104,22 +105,22 @@ def test_a_file_runs_in_the_set_up_of_another_data_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    ("arrays", "code"),
     [
-        ({"y": Y[:-1]}, "one for each of the inputs"),
-        ({"y": X}, "one for each of the inputs"),
-        ({"y": Y + 0.5}, "fractions"),
-        ({"x": X.astype(str)}, "x must hold numbers"),
-        ({"x": X[:, 0]}, "x must be an array of inputs"),
-        ({"x": np.where(X > 2, np.nan, X)}, "inputs are not finite"),
-        ({"client": USERS[:-1]}, "client must have 120 entries"),
-        ({"test": np.arange(120)}, "test must be true or false"),
+        ({"y": Y[:-1]}, "data-shape"),
+        ({"y": X}, "data-shape"),
+        ({"y": Y + 0.5}, "bad-value"),
+        ({"x": X.astype(str)}, "data-shape"),
+        ({"x": X[:, 0]}, "data-shape"),
+        ({"x": np.where(X > 2, np.nan, X)}, "data-shape"),
+        ({"client": USERS[:-1]}, "data-shape"),
+        ({"test": np.arange(120)}, "bad-value"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told_with_its_name(
-    tmp_path: Path, arrays: dict[str, np.ndarray], said: str
+    tmp_path: Path, arrays: dict[str, np.ndarray], code: str
 ) -> None:
-    with pytest.raises(InputError, match=said) as error:
+    with refused(code) as error:
         fedcap.Experiment(dataset=npz(tmp_path, **arrays)).load_data()
     assert "mine.npz" in str(error.value)
 
@@ -131,7 +132,7 @@ def test_a_corrupted_file_is_refused_by_name(tmp_path: Path) -> None:
     flipped[300] ^= 0xFF
     for content in (whole[:-200], bytes(flipped), b"<html>Not found</html>", b""):
         path.write_bytes(content)
-        with pytest.raises(InputError, match=r"mine\.npz cannot be used"):
+        with refused("bad-file"):
             fedcap.Experiment(dataset=str(path)).load_data()
     path.write_bytes(whole)
     assert len(fedcap.Experiment(dataset=str(path)).load_data()) == 20
@@ -139,26 +140,26 @@ def test_a_corrupted_file_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_nothing_in_a_file_is_unpickled(tmp_path: Path) -> None:
     path = npz(tmp_path, y=np.array([{"a": 1}] * 120, dtype=object))
-    with pytest.raises(InputError, match=r"mine\.npz cannot be used: .*pickle.*astype\(str\)"):
+    with refused("bad-file"):
         fedcap.Experiment(dataset=path).load_data()
 
 
 def test_a_file_without_labels_says_what_it_has(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", images=X)
-    with pytest.raises(InputError, match="has no array 'x', only images"):
+    with refused("missing-data"):
         fedcap.Experiment(dataset=str(tmp_path / "other.npz")).load_data()
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "code"),
     [
-        ("gone.npz", "cannot read .*gone.npz: No such"),
-        ("./nowhere", "does not exist"),
-        ("npz", "a path of an .npz file is needed"),
+        ("gone.npz", "missing-file"),
+        ("./nowhere", "missing-path"),
+        ("npz", "missing-path"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_one_clear_line(name: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_path_that_leads_nowhere_is_one_clear_line(name: str, code: str) -> None:
+    with refused(code):
         fedcap.Experiment(dataset=name)
 
 
@@ -210,13 +211,13 @@ def test_a_folder_that_cannot_be_used_names_what_is_wrong(tmp_path: Path) -> Non
     broken = folder / "cat" / "5.png"
     whole = broken.read_bytes()
     broken.write_bytes(whole[:-30])
-    with pytest.raises(InputError, match=r"5\.png cannot be used"):
+    with refused("bad-file"):
         fedcap.Experiment(dataset=str(folder)).load_data()
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(broken)
-    with pytest.raises(InputError, match=r"5\.png is 9×9 pixels, 0\.png is 8×6"):
+    with refused("data-shape"):
         fedcap.Experiment(dataset=str(folder)).load_data()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="it has no images"):
+    with refused("bad-folder"):
         fedcap.Experiment(dataset=str(tmp_path / "empty"))
 
 
@@ -259,7 +260,7 @@ def test_clients_and_a_split_may_come_with_the_arrays() -> None:
 
 @pytest.mark.parametrize("dataset", [3, X, [1, 2, 3], {"data": "text"}, object()])
 def test_an_object_that_is_no_data_is_one_clear_line(dataset: object) -> None:
-    with pytest.raises(InputError, match="dataset"):
+    with pytest.raises(InputError):
         fedcap.Experiment(dataset=dataset).load_data()
 
 
@@ -274,7 +275,7 @@ def test_a_run_on_arrays_is_resumed_from_python_and_nowhere_else(
     assert config["name"] == "arrays"
     assert config["hash"] == provenance["data_hash"]
     assert fedcap.Experiment(dataset=table, **QUICK).run(out=out).rounds == 1
-    with pytest.raises(InputError, match="holds another run"):
+    with refused("other-run"):
         fedcap.Experiment(dataset={"data": (X + 1, Y), "clients": 4}, **QUICK).run(out=out)
     (out / "result.json").unlink()
     with pytest.raises(SystemExit) as stop:
@@ -295,5 +296,5 @@ def test_a_run_on_a_file_is_resumed_from_anywhere(tmp_path: Path, monkeypatch: p
     assert experiment.run(out=tmp_path / "run").rounds == 1
     npz(tmp_path, x=X + 1)
     (tmp_path / "run" / "result.json").unlink()
-    with pytest.raises(InputError, match="data has changed"):
+    with refused("changed-data"):
         load_experiment(tmp_path / "run").run(out=tmp_path / "run")

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import without_times
+from helpers import refused, without_times
 from torch import nn
 
 import fedcap
 from fedcap import models
-from fedcap.errors import InputError
 from fedcap.training import ModelError, Network, WorkerError, fresh_network, make_pool
 
 OWN = """
@@ -137,25 +136,25 @@ def test_lazy_layers_start_from_the_seed_in_every_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "code"),
     [
-        ("Unused", r"your model own_bugs:Unused: forward does not use the lazy layer 'spare' \(LazyLinear\)"),
-        ("BadInit", "your model own_bugs:BadInit could not be built: ValueError: no such layer"),
+        ("Unused", "lazy-layer"),
+        ("BadInit", "user-code"),
         (
             "BadForward",
-            r"your model own_bugs:BadForward failed in forward: ValueError: x is odd \(given two inputs",
+            "user-code",
         ),
-        ("BadInTraining", "your model own_bugs:BadInTraining answers two inputs in training with tuple"),
+        ("BadInTraining", "model-shape"),
         (
             "WiderInTraining",
-            r"your model own_bugs:WiderInTraining answers two inputs in training with \(2, 20\)",
+            "model-shape",
         ),
-        ("Detached", "your model own_bugs:Detached failed in backward: RuntimeError: element 0"),
-        ("Frozen", "your model own_bugs:Frozen has no weights to train"),
+        ("Detached", "user-code"),
+        ("Frozen", "no-weights"),
     ],
 )
-def test_a_bug_is_found_before_the_run_and_shown_as_the_models(name: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_bug_is_found_before_the_run_and_shown_as_the_models(name: str, code: str) -> None:
+    with refused(code):
         fedcap.Experiment(model=f"own_bugs:{name}", rounds=1, workers=1).run(out="run")
     assert not Path("run").exists()
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import refused
 from safetensors import safe_open
 from torch import Tensor
 
@@ -58,20 +59,20 @@ def test_float_images_may_lack_the_channel_or_have_it_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "pixels", "given", "said"),
+    ("shape", "pixels", "given"),
     [
-        ((1, 5, 4), True, np.zeros((2, 5, 5), np.uint8), "x has the shape n×1×5×5; .* take n×1×5×4"),
-        ((1, 5, 4), True, np.zeros((2, 5, 4)), "whole numbers from 0 to 255, not float64"),
-        ((1, 5, 4), True, np.full((2, 5, 4), 256), "whole numbers from 0 to 255"),
-        ((4,), False, np.zeros((2, 5)), "x has the shape n×5; .* take n×4"),
-        ((4,), False, np.zeros(4), r"its shape is \[4\]"),
-        ((4,), False, np.full((2, 4), np.nan), "2 of 2 inputs are not finite"),
-        ((4,), False, np.full((2, 4), "a"), "x must hold numbers"),
-        ((4,), False, [[1, 2], [3]], "x must hold numbers of one shape"),
+        ((1, 5, 4), True, np.zeros((2, 5, 5), np.uint8)),
+        ((1, 5, 4), True, np.zeros((2, 5, 4))),
+        ((1, 5, 4), True, np.full((2, 5, 4), 256)),
+        ((4,), False, np.zeros((2, 5))),
+        ((4,), False, np.zeros(4)),
+        ((4,), False, np.full((2, 4), np.nan)),
+        ((4,), False, np.full((2, 4), "a")),
+        ((4,), False, [[1, 2], [3]]),
     ],
 )
-def test_inputs_that_do_not_fit_are_one_line(shape: Any, pixels: bool, given: Any, said: str) -> None:
-    with pytest.raises(fedcap.InputError, match=said) as error:
+def test_inputs_that_do_not_fit_are_one_line(shape: Any, pixels: bool, given: Any) -> None:
+    with refused("data-shape") as error:
         Preparation(shape, pixels)(given)
     assert "\n" not in str(error.value)
 
@@ -130,7 +131,7 @@ def test_a_run_keeps_its_scalings_and_prepares_raw_inputs_with_them(standardised
         )
     mean = run.preparation("u02").scaling.mean
     assert mean.untyped_storage().nbytes() == 4 * mean.numel()  # nothing of the other clients goes with it
-    with pytest.raises(fedcap.InputError, match="name the client"):
+    with refused("missing-client"):
         run.preparation()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Killed, Killer, without_times
+from helpers import Killed, Killer, refused, without_times
 from python_tools import Lenient, Longest, Louder, Plain, here
 
 import fedcap
@@ -20,7 +20,6 @@ from fedcap.attacks.ipm import IPM
 from fedcap.cli import main
 from fedcap.detection import Detector
 from fedcap.detection.norm import Norm
-from fedcap.errors import InputError
 from fedcap.methods.fedavg import FedAvg
 from fedcap.methods.fedcap import FedCAP
 from fedcap.simulation import load_experiment
@@ -142,7 +141,7 @@ def test_an_object_that_cannot_be_imported_is_resumed_from_python_and_nowhere_el
     assert written["attack"]["scale"] == 3.0
     assert len(written["attack"]["hash"]) == 64
     assert written["method"]["rule"]["name"] == "<Plain from Python>"
-    with pytest.raises(InputError, match="holds another run"):
+    with refused("other-run"):
         experiment(4.0).run(out=out)
     with pytest.raises(SystemExit) as stop:
         main(["run", "--resume", str(out)])
@@ -167,23 +166,23 @@ def test_an_object_with_an_option_that_cannot_be_written_down_is_kept_as_it_is()
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "code"),
     [
-        ({"method": FedCAP(alpha=-1.0)}, "alpha should be greater than or equal to 0"),
-        ({"attack": FedCAP()}, "attack must be a name"),
-        ({"method": {"name": "fedavg", "rule": IPM()}}, "method 'fedavg': rule"),
-        ({"method": {"name": "fedavg", "rule": Norm()}}, "aggregator must be a name"),
-        ({"method": {"name": "fedavg", "rule": Detector}}, "aggregator must be a name"),
-        ({"method": {"name": "fedavg", "detectors": (Longest(), Longest(limit=1.0))}}, "named twice"),
-        ({"attack": {"name": here(Louder)(), "scale": 3.0}}, "<Louder from Python>' has no option 'scale'"),
-        ({"attack": {"name": here(Louder), "sale": 3.0}}, "<Louder from Python>' has no option 'sale'"),
-        ({"method": {"name": here(FedAvg)(), "alpha": 1}}, "<FedAvg from Python> is an object"),
-        ({"attack": Attack}, "is abstract: it lacks craft"),
-        ({"attack": object()}, "attack must be a name"),
+        ({"method": FedCAP(alpha=-1.0)}, "bad-value"),
+        ({"attack": FedCAP()}, "bad-value"),
+        ({"method": {"name": "fedavg", "rule": IPM()}}, "bad-value"),
+        ({"method": {"name": "fedavg", "rule": Norm()}}, "bad-value"),
+        ({"method": {"name": "fedavg", "rule": Detector}}, "bad-value"),
+        ({"method": {"name": "fedavg", "detectors": (Longest(), Longest(limit=1.0))}}, "name-taken"),
+        ({"attack": {"name": here(Louder)(), "scale": 3.0}}, "unknown-option"),
+        ({"attack": {"name": here(Louder), "sale": 3.0}}, "unknown-option"),
+        ({"method": {"name": here(FedAvg)(), "alpha": 1}}, "bad-option"),
+        ({"attack": Attack}, "wrong-class"),
+        ({"attack": object()}, "bad-value"),
     ],
 )
-def test_an_object_that_does_not_fit_is_one_clear_line(settings: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
+def test_an_object_that_does_not_fit_is_one_clear_line(settings: Any, code: str) -> None:
+    with refused(code) as error:
         fedcap.Experiment(**settings)
     assert "\n" not in str(error.value)
 
@@ -192,22 +191,22 @@ def test_an_object_that_does_not_fit_is_one_clear_line(settings: Any, said: str)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "code"),
     [
-        ({"out": 3}, r"out should be the path of a directory.*got 3"),
-        ({"out": ""}, "out is empty"),
-        ({"observers": None}, r"observers should be a list.*got None"),
+        ({"out": 3}, "wrong-type"),
+        ({"out": ""}, "bad-value"),
+        ({"observers": None}, "wrong-type"),
         (
             {"observers": [object()]},
-            r"has no started\(\): an observer has the methods started, round_done, fin",
+            "wrong-type",
         ),
-        ({"observers": [Killer]}, "is a class, not an object"),
-        ({"observers": Killer(1)}, "observers should be a list"),
-        ({"pool": 3}, "pool should be made by fedcap.simulation.make_pool"),
+        ({"observers": [Killer]}, "wrong-type"),
+        ({"observers": Killer(1)}, "wrong-type"),
+        ({"pool": 3}, "wrong-type"),
     ],
 )
-def test_a_wrong_argument_of_run_is_one_clear_line(given: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_wrong_argument_of_run_is_one_clear_line(given: Any, code: str) -> None:
+    with refused(code):
         fedcap.Experiment(**QUICK).run(**given)
 
 
@@ -223,5 +222,6 @@ def test_objects_that_workers_cannot_import_cause_no_warning(caplog: pytest.LogC
     [("detectors", "method"), ("alpha", "method"), ("epsilon", "attack"), ("lr", "training")],
 )
 def test_an_option_given_as_a_setting_is_an_error_that_names_its_owner(setting: str, owner: str) -> None:
-    with pytest.raises(InputError, match=f"'{setting}': it is an option of the {owner}, {owner}.{setting}"):
+    with refused("unknown-setting", setting) as error:
         fedcap.Experiment(**{setting: 1})
+    assert f"{owner}.{setting}" in str(error.value)

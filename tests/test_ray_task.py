@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Killed, Killer, call, without_times
+from helpers import Killed, Killer, call, refused, without_times
 from run_tools import SMALL, assert_same
 
 import fedcap
-from fedcap.errors import InputError
 from fedcap.experiments.engine import make_engine
 from fedcap.experiments.grid import Cell
 from fedcap.experiments.ray import FILES, Board, task, write_run
@@ -103,7 +102,7 @@ def test_without_ray_one_line_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     for ask in (lambda: make_engine("ray"), lambda: make_pool(engine="ray")):
-        with pytest.raises(InputError, match=r"pip install 'fedcap\[ray\]'"):
+        with refused("needs-extra"):
             ask()
     code, _, error = call(capsys, "run", "--ray", "--out", tmp_path / "run")
     assert code == 2
@@ -111,19 +110,17 @@ def test_without_ray_one_line_says_what_to_install(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("address", "why"), [("127.0.0.1:1", "refused"), ("somewhere", "an address is HOST:PORT")]
-)
-def test_an_unreachable_cluster_is_an_error_at_once(address: str, why: str) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "somewhere"])
+def test_an_unreachable_cluster_is_an_error_at_once(address: str) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: make test-extras runs this")
-    with pytest.raises(InputError, match=rf"no Ray cluster at {address} \(.*{why}.*ray start --head"):
+    with refused("no-cluster"):
         make_pool(engine="ray", address=address)
 
 
 def test_an_address_is_for_ray_alone() -> None:
-    with pytest.raises(InputError, match="is a Ray cluster's"):
+    with refused("bad-value"):
         make_pool(address="127.0.0.1:6379")
-    with pytest.raises(InputError, match="'local' or 'ray'"):
+    with refused("unknown-name"):
         make_pool(engine="dask")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="processors"):
+    with refused("bad-value"):
         make_pool(engine="ray", device="cuda")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import refused
 from outcome_tools import over_seeds
 from reproduction_tools import made_up, outcome_of, paper_cell, save
 from scipy import stats
@@ -285,7 +286,7 @@ def test_the_factored_format_of_older_versions_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"{}\n{}\n", b"\x1f\x8b123", b"\xff", b'{"digest": 3}\n'])
 def test_a_damaged_file_of_outcomes_is_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "grid.jsonl.gz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"grid\.jsonl\.gz is damaged|cannot read .*grid\.jsonl\.gz"):
+    with refused("bad-file"):
         read_outcomes(tmp_path / "grid.jsonl.gz")
 
 

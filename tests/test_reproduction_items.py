@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import refused
 
 import fedcap
 from fedcap import Experiment
-from fedcap.errors import InputError
 from fedcap.experiments.grid import Cell, Grid
 from fedcap.runs import settings_key
 from reproduction import published
@@ -160,11 +160,11 @@ def test_seeds_and_rounds_make_other_runs() -> None:
 
 
 def test_an_unknown_table_column_or_data_set_answers_with_those_there_are() -> None:
-    with pytest.raises(InputError, match="table-3"):
+    with refused("unknown-name"):
         find("tabel-3")
-    with pytest.raises(InputError, match=r"no column 'Krumm'.*M-Krum"):
+    with refused("unknown-name"):
         find("table-1").only(column="Krumm")
-    with pytest.raises(InputError, match=r"no dataset 'mnist'.*emnist"):
+    with refused("unknown-name"):
         find("table-1").only(dataset="mnist")
     assert {entry.column for entry in find("table-1").only(column="fltrust").cells} == {"FLTrust"}
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import without_times
+from helpers import refused, without_times
 
 import fedcap
-from fedcap.errors import InputError
 
 THINGS = """
 from dataclasses import dataclass
@@ -158,5 +157,5 @@ def test_a_name_in_the_script_itself_is_found_there(
     with caplog.at_level(logging.WARNING, "fedcap"):
         assert experiment.run().rounds == 1
     assert [FALLBACK in record.message for record in caplog.records] == [True]
-    with pytest.raises(InputError, match="has no 'netwrok': did you mean 'network'"):
+    with refused("unknown-name"):
         fedcap.Experiment(model="__main__:netwrok")

@@ -102,10 +102,13 @@ def test_names_come_from_the_cache_too(tmp_path: Path) -> None:
         assert first.features == again.features == tuple(NAMES)
 
 
-@pytest.mark.parametrize("names", [["a", "b"], ["a", "b", "c", "d"], ["a", "b", "a"]])
-def test_names_that_do_not_fit_the_columns_are_refused(tmp_path: Path, names: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [(["a", "b"], "data-shape"), (["a", "b", "c", "d"], "data-shape"), (["a", "b", "a"], "name-taken")],
+)
+def test_names_that_do_not_fit_the_columns_are_refused(tmp_path: Path, names: list[str], code: str) -> None:
     np.savez(tmp_path / "mine.npz", x=X, y=Y, features=np.array(names))
-    with pytest.raises(fedcap.InputError, match=r"features must name each column|two columns are called 'a'"):
+    with refused(code):
         fedcap.Experiment(dataset=str(tmp_path / "mine.npz")).load_data()
 
 

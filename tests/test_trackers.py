@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from federation_tools import federation
-from helpers import Killed, Killer, call
+from helpers import Killed, Killer, call, refused
 from run_tools import SMALL, assert_same
 
 import fedcap
@@ -146,33 +146,27 @@ def test_a_disk_that_takes_no_csv_ends_no_run(tmp_path: Path, caplog: pytest.Log
 
 
 @pytest.mark.parametrize(
-    ("track", "message"),
-    [
-        ("csv(rows=3)", "tracker 'csv' has no option 'rows'"),
-        ("json:loads", "'json:loads' is not a dataclass derived from Tracker"),
-        (3, "track: trackers are a list of names"),
-    ],
+    ("track", "code"),
+    [("csv(rows=3)", "unknown-option"), ("json:loads", "wrong-class"), (3, "wrong-type")],
 )
-def test_a_mistaken_tracker_is_refused_before_anything_starts(track: object, message: str) -> None:
-    with pytest.raises(fedcap.InputError, match=message.replace("(", r"\(")):
+def test_a_mistaken_tracker_is_refused_before_anything_starts(track: object, code: str) -> None:
+    with refused(code):
         fedcap.Experiment(track=track)
 
 
 def test_a_csv_tracker_without_a_directory_is_refused_before_any_observer_starts() -> None:
     tracker = Recording()
-    with pytest.raises(fedcap.InputError, match="tracker csv writes into the run's directory"):
+    with refused("missing-directory"):
         fedcap.Experiment(**SMALL, track="csv").run(observers=[tracker])
     assert tracker.calls == []
 
 
-@pytest.mark.parametrize(("name", "library"), [("tensorboard", "tensorboard"), ("mlflow", "mlflow")])
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_a_library_that_is_missing_is_named_with_its_extra(
-    name: str, library: str, monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(
-        fedcap.InputError, match=rf"{library} is not installed: pip install 'fedcap\[{name}\]'"
-    ):
+    with refused("needs-extra"):
         make(name)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import refused
 from torch import Tensor
 from training_tools import (
     TASKS,
@@ -33,7 +34,6 @@ from training_tools import (
     tiny_tasks,
 )
 
-from fedcap.errors import InputError
 from fedcap.state import Tensors, map_array, mapped_file
 from fedcap.training import (
     LocalData,
@@ -270,7 +270,7 @@ def test_a_pool_has_processes_for_more_than_one_worker_on_the_processor():
     assert isinstance(make_pool(1), InProcessPool)
     assert isinstance(make_pool(2, "cuda"), InProcessPool)
     assert isinstance(make_pool(), ProcessPool if available_cores() > 1 else InProcessPool)
-    with pytest.raises(InputError, match=r"workers .* \(got 0\)"):
+    with refused("bad-value"):
         make_pool(0)
 
 

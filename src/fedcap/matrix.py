@@ -62,7 +62,8 @@ def to_tensor(values: Values) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         raise InputError(
             "expected a tensor, a NumPy array, or lists of numbers with rows of one length"
-            f" (got {type(values).__name__})"
+            f" (got {type(values).__name__})",
+            code="wrong-type",
         ) from None
     is_list = not isinstance(values, np.ndarray)
     return tensor.to(torch.get_default_dtype()) if is_list and tensor.is_floating_point() else tensor

@@ -92,7 +92,7 @@ def chosen_products() -> Products:
         _require_float32()
         return "onednn"
     if requested not in ("", "mkl"):
-        raise InputError(f"{_VARIABLE} should be 'onednn' or 'mkl' (got {requested!r})")
+        raise InputError(f"{_VARIABLE} should be 'onednn' or 'mkl' (got {requested!r})", code="bad-value")
     slow = not requested and mkl_avoids_avx512(_cpu_info())
     return "onednn" if slow and onednn_error() < _LARGEST_ERROR else "mkl"
 
@@ -124,7 +124,8 @@ def _require_float32() -> None:
     if onednn_error() >= _LARGEST_ERROR:
         raise InputError(
             f"oneDNN does not multiply float32 matrices exactly enough on this processor (relative error"
-            f" {onednn_error():.1g}, float32 has 3e-07): set {_VARIABLE}=mkl"
+            f" {onednn_error():.1g}, float32 has 3e-07): set {_VARIABLE}=mkl",
+            code="inexact-products",
         )
 
 

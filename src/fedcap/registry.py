@@ -230,7 +230,9 @@ class Registry(Generic[_T]):
         if GIVEN in options:
             given = options.pop(GIVEN)
             if options:
-                raise InputError(f"{self.kind} {name} is an object: set {', '.join(options)} in Python")
+                raise InputError(
+                    f"{self.kind} {name} is an object: set {', '.join(options)} in Python", code="bad-option"
+                )
             return cast("_T", given)
         cls = self.get(name)
         known = self.options(name)

@@ -71,11 +71,15 @@ class Robust(Aggregator):
         rows, malicious = _drop_bad_rows(updates.detach(), malicious)
         most = self.max_malicious(len(rows))
         if most < 0:
-            raise InputError(f"{type(self).__name__} cannot aggregate {plural(len(rows), 'row')}: too few")
+            raise InputError(
+                f"{type(self).__name__} cannot aggregate {plural(len(rows), 'row')}: too few",
+                code="too-few-rows",
+            )
         if malicious > most:
             raise InputError(
                 f"{type(self).__name__} accepts at most {most} malicious of {plural(len(rows), 'row')}"
-                f" (got {malicious})"
+                f" (got {malicious})",
+                code="too-many-malicious",
             )
         exact = rows if rows.dtype == torch.float64 else rows.float()
         return self.combine(exact, malicious).to(updates.dtype)
@@ -88,9 +92,11 @@ class Robust(Aggregator):
 def _drop_bad_rows(updates: Tensor, malicious: int) -> tuple[Tensor, int]:
     """Return the finite rows, and the number of them that may still be malicious."""
     if updates.ndim != 2 or not updates.is_floating_point():
-        raise InputError(f"expected N×D updates, got {updates.dtype} of shape {list(updates.shape)}")
+        raise InputError(
+            f"expected N×D updates, got {updates.dtype} of shape {list(updates.shape)}", code="data-shape"
+        )
     if malicious < 0:
-        raise InputError(f"malicious must not be negative (got {malicious})")
+        raise InputError(f"malicious must not be negative (got {malicious})", code="bad-value")
     finite = finite_rows(updates)
     dropped = len(updates) - int(finite.sum())
     return (updates[finite], max(0, malicious - dropped)) if dropped else (updates, malicious)

@@ -31,5 +31,7 @@ class Mean(Aggregator):
         counts = torch.ones(len(updates)) if weights is None else to_floats(weights)
         mean = weighted_mean(updates, counts)
         if not bool(mean.sum().isfinite()) and not bool(finite_rows(updates).all()):
-            raise InputError("the mean needs finite rows: remove the rows with NaN or infinity")
+            raise InputError(
+                "the mean needs finite rows: remove the rows with NaN or infinity", code="not-finite"
+            )
         return mean

@@ -87,7 +87,9 @@ class View:
     def received(self, participant: int) -> Tensor:
         """Return the models, k×D, that the participant in this row received."""
         if self.read_received is None:
-            raise ValueError("this view was made from updates alone: it has no received models")
+            raise InputError(
+                "this view was made from updates alone: it has no received models", code="no-models"
+            )
         return self.read_received(participant)
 
     def preview(self, rows: Tensor) -> Preview:
@@ -151,8 +153,9 @@ class Attack(ABC):
         """Return a new N×D matrix with the malicious rows replaced; it takes lists and NumPy arrays too."""
         updates, malicious = to_floats(updates).clone(), to_tensor(malicious)
         if updates.ndim != 2 or malicious.shape != updates.shape[:1]:
-            raise ValueError(
-                f"expected N×D updates and N flags, got {list(updates.shape)} and {list(malicious.shape)}"
+            raise InputError(
+                f"expected N×D updates and N flags, got {list(updates.shape)} and {list(malicious.shape)}",
+                code="data-shape",
             )
         malicious = malicious.to(device=updates.device, dtype=torch.bool)
         self.apply(View(updates, malicious, generator))
@@ -381,13 +384,19 @@ def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
     inner = registry.build(choice)
     name = registry.named(choice)[0]
     if inner.claim is not None:
-        raise InputError(f"{name} within another attack cannot claim samples: set claim on the outer one")
+        raise InputError(
+            f"{name} within another attack cannot claim samples: set claim on the outer one",
+            code="unsuitable-attack",
+        )
     innermost = inner
     while isinstance(innermost, AttackWrapper):
         innermost = innermost.inner
     beyond = (getattr(type(innermost), part) is not getattr(Attack, part) for part in BEYOND_ROWS)
     if rows_alone and any(beyond):
-        raise InputError(f"{name} cannot be switched on and off by rounds: choose an attack on updates")
+        raise InputError(
+            f"{name} cannot be switched on and off by rounds: choose an attack on updates",
+            code="unsuitable-attack",
+        )
     return inner
 
 

@@ -47,7 +47,10 @@ class Cuckoo(Attack):
 
     def __post_init__(self) -> None:
         if self.blind and self.length == "longest":
-            raise InputError("a blind cuckoo cannot try lengths on the server: leave length or blind out")
+            raise InputError(
+                "a blind cuckoo cannot try lengths on the server: leave length or blind out",
+                code="bad-option",
+            )
 
     def craft(self, view: View) -> Tensor:
         """Return each attacker's row."""

@@ -71,7 +71,9 @@ class Arrays(Own):
             )
         if self.x is not None or self.y is not None:
             if self.x is None or self.y is None or self.data is not None:
-                raise InputError('dataset must have both "x" and "y", or "data" and neither')
+                raise InputError(
+                    'dataset must have both "x" and "y", or "data" and neither', code="missing-data"
+                )
             return from_arrays(_WHAT, self.x, self.y, self.client, self.test)
         if tables.is_frame(self.data):
             given = {"client": self.client, "test": self.test}
@@ -88,7 +90,8 @@ class Arrays(Own):
             return from_arrays(_WHAT, **{**arrays, **separate}, features=roles.features)
         if self.label is not None or self.ignore:
             raise InputError(
-                "dataset.label and dataset.ignore name columns, and the data is not a data frame"
+                "dataset.label and dataset.ignore name columns, and the data is not a data frame",
+                code="not-a-frame",
             )
         x, y = self.data if isinstance(self.data, tuple | list) and len(self.data) == 2 else _pairs(self.data)
         return from_arrays(_WHAT, x, y, self.client, self.test)
@@ -98,7 +101,8 @@ class Arrays(Own):
         if self._is_absent:
             raise InputError(
                 "the data of this run was given from Python and is not stored in its directory: continue it"
-                " from Python, with Experiment(dataset=…).run(out=…)"
+                " from Python, with Experiment(dataset=…).run(out=…)",
+                code="given-from-python",
             )
         return self._dataset
 
@@ -129,7 +133,8 @@ def _pairs(data: Any) -> tuple[Any, Any]:
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise InputError(
             "dataset must be a name, a path, a pair of arrays (x, y), a data frame, or a Dataset of pairs of"
-            f" an input and its class: {error}"
+            f" an input and its class: {error}",
+            code="wrong-type",
         ) from None
 
 

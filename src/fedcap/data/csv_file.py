@@ -96,7 +96,7 @@ def _opened(path: Path) -> Iterator[Any]:
     except csv.Error as error:
         raise unusable_error(path, f"it is not a CSV file ({error})") from None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        raise InputError(f"cannot read {path}: {error.strerror}", code="missing-file") from None
 
 
 def _header(path: Path) -> tuple[str, list[str]]:

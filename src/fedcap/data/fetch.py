@@ -69,7 +69,8 @@ def by_hand(name: str, why: str, download: Download, wanted: Sequence[str], fold
     """Return the error for a data set that cannot be fetched, with the steps to fetch it by hand."""
     return InputError(
         f"cannot fetch {name}: {why}; fetch {download.url} by hand and put {' and '.join(wanted)}"
-        f" from it into {folder}"
+        f" from it into {folder}",
+        code="cannot-fetch",
     )
 
 

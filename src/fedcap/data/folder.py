@@ -95,19 +95,24 @@ def _layout(folder: Path, files: Sequence[Path]) -> _Layout:
     places = [path.relative_to(folder).parts for path in files]
     depths = Counter(map(len, places))
     if not files:
-        raise InputError(f"{folder} must hold images by class, as {_FORMS}; it has no images")
+        raise InputError(
+            f"{folder} must hold images by class, as {_FORMS}; it has no images", code="bad-folder"
+        )
     if len(depths) > 1 or not depths.keys() <= {2, 3}:
         usual = max(depths.keys() & {2, 3}, key=depths.__getitem__, default=0)
         odd = next(path for path, parts in zip(files, places, strict=True) if len(parts) != usual)
         raise InputError(
-            f"{folder} must hold images by class, as {_FORMS}; its images are elsewhere, such as {odd}"
+            f"{folder} must hold images by class, as {_FORMS}; its images are elsewhere, such as {odd}",
+            code="bad-folder",
         )
     parts = {top: _SPLIT.get(top.lower()) for top in sorted({place[0] for place in places})}
     is_split = len(parts) > 1 and len({*parts.values(), None}) == len(parts) + 1 and "train" in parts.values()
     if not is_split:
         return _Layout(by_client=depths.keys() == {3})
     if 2 in depths:
-        raise InputError(f"{folder} has {' and '.join(parts)}, and no folder for each class inside them")
+        raise InputError(
+            f"{folder} has {' and '.join(parts)}, and no folder for each class inside them", code="bad-folder"
+        )
     tested = "test" if "test" in parts.values() else "validation"
     spare = [top for top, part in parts.items() if part not in ("train", tested)]
     return _Layout(
@@ -125,7 +130,9 @@ def _decode(folder: Path, files: Sequence[Path]) -> Dataset:
     for path, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             size, first = (f"{shape[1]}×{shape[0]}" for shape in (image.shape, images[0].shape))
-            raise InputError(f"{path} is {size} pixels, {files[0].name} is {first}: make them one size")
+            raise InputError(
+                f"{path} is {size} pixels, {files[0].name} is {first}: make them one size", code="data-shape"
+            )
     places = [path.relative_to(folder).parts for path in files]
     layout = _layout(folder, files)
     tops = [place[0] for place in places]

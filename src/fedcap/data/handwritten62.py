@@ -50,7 +50,9 @@ class Handwritten62(Emnist):
 
     def install(self, folder: Path, progress: Progress) -> None:
         """Raise an `InputError`: there is no official source."""
-        raise InputError(f"handwritten62 has no official source: put {_FILE} into {install_folder()}")
+        raise InputError(
+            f"handwritten62 has no official source: put {_FILE} into {install_folder()}", code="cannot-fetch"
+        )
 
 
 def _decode(path: Path) -> Dataset:

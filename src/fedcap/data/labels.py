@@ -144,7 +144,8 @@ def gaps_error(what: str, name: str, gaps: np.ndarray, samples: int, first: str)
     """Return the error for missing labels or owners; `first` is the place of the first one."""
     return InputError(
         f"{what}: {name} has no value for {len(gaps)} of {samples} samples, first in {first}:"
-        " fill it in, or leave such samples out"
+        " fill it in, or leave such samples out",
+        code="missing-value",
     )
 
 

@@ -62,7 +62,7 @@ def _names(path: Path) -> list[str]:
     except zipfile.BadZipFile as error:
         raise unusable_error(path, f"it is not a whole .npz file ({error})") from None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        raise InputError(f"cannot read {path}: {error.strerror}", code="missing-file") from None
 
 
 def read_npz(path: Path) -> Dataset:
@@ -70,7 +70,9 @@ def read_npz(path: Path) -> Dataset:
     names = _names(path)
     for name in ("x", "y"):
         if name not in names:
-            raise InputError(f"{path} has no array {name!r}, only {', '.join(names) or 'nothing'}")
+            raise InputError(
+                f"{path} has no array {name!r}, only {', '.join(names) or 'nothing'}", code="missing-data"
+            )
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ARRAYS if name in names}

@@ -162,7 +162,10 @@ def _distinct(names: Sequence[str]) -> Sequence[str]:
         return names
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise InputError(f"two clients are called {repeated[0]!r}: give each owner in the data another name")
+        raise InputError(
+            f"two clients are called {repeated[0]!r}: give each owner in the data another name",
+            code="name-taken",
+        )
     return names
 
 
@@ -182,7 +185,9 @@ def _refuse_empty(
     others = f"; the same holds for {len(short) - 1} more" if len(short) > 1 else ""
     raise InputError(
         f"client {names[short[0]]!r} has {count} sample{'s' * (count != 1)}: {why}{others};"
-        " give it more samples, leave it out of the data, or use fewer clients (dataset.clients)"
+        " give it more samples, leave it out of the data, or use fewer clients (dataset.clients)",
+        code="too-few-samples",
+        field=names[short[0]],
     )
 
 
@@ -215,7 +220,8 @@ def draw_root(
         raise InputError(
             f"a root set of {count} samples needs samples that no client has, and the clients leave"
             f" {unowned}, too few even with half of their training samples;"
-            " use fewer samples per client (dataset.samples)"
+            " use fewer samples per client (dataset.samples)",
+            code="too-few-samples",
         )
     generator = derive(seed, "root")
     free = left.nonzero().flatten()

@@ -110,7 +110,9 @@ def _refuse_twins(what: str, columns: Sequence[str]) -> None:
     """Raise an `InputError` if two columns have the same name."""
     for name, count in Counter(columns).items():
         if count > 1:
-            raise InputError(f"{what}: two columns are called {name!r}: rename one of them")
+            raise InputError(
+                f"{what}: two columns are called {name!r}: rename one of them", code="name-taken"
+            )
 
 
 def feature_names(what: str, names: Any, shape: Sequence[int]) -> tuple[str, ...]:
@@ -199,7 +201,8 @@ def refuse_gaps(what: str, x: np.ndarray, features: Sequence[str], place: Place)
         count = "1 value is" if len(gaps) == 1 else f"{len(gaps):,} values are"
         raise InputError(
             f"{what}: {count} missing, the first in {place(row)}, column {features[column]!r}:"
-            " fill in missing values, or remove such rows or columns"
+            " fill in missing values, or remove such rows or columns",
+            code="missing-value",
         )
 
 

@@ -104,7 +104,10 @@ def _decode(path: Path, window: int) -> Dataset:
     ]
     rows = np.concatenate(taken)
     if not len(rows):
-        raise InputError(f"{path}: no user in it has {window} readings: give a smaller dataset.window")
+        raise InputError(
+            f"{path}: no user in it has {window} readings: give a smaller dataset.window",
+            code="too-few-samples",
+        )
     values = readings.values[rows].transpose(0, 2, 1)[:, :, None]
     votes = (readings.labels[rows][..., None] == np.arange(len(CLASSES))).sum(axis=1)
     kept = windows > 0

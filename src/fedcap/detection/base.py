@@ -54,7 +54,9 @@ class Score:
         try:
             self._text(0.0)
         except (KeyError, IndexError, ValueError) as error:
-            raise InputError(f"score {self.name!r}: its sentence cannot be filled in: {error!r}") from None
+            raise InputError(
+                f"score {self.name!r}: its sentence cannot be filled in: {error!r}", code="bad-sentence"
+            ) from None
 
     def _text(self, value: float) -> str:
         return self.sentence.format(name=self.name, value=value, limit=self.limit)
@@ -215,7 +217,9 @@ class Defence:
             after |= _on_cpu(under(name, remembered))
             for score in found:
                 if score.name in {known.name for known in scores}:
-                    raise InputError(f"detector {name!r} gives a second score called {score.name!r}")
+                    raise InputError(
+                        f"detector {name!r} gives a second score called {score.name!r}", code="name-taken"
+                    )
                 scores.append(_checked(name, score, len(view)))
         return scores, after
 
@@ -226,7 +230,8 @@ def _checked(detector: str, score: Score, clients: int) -> Score:
         if numbers is not None and numbers.shape != (clients,):
             raise InputError(
                 f"detector {detector!r} gives {list(numbers.shape)} values of {score.name!r} for"
-                f" {clients} clients"
+                f" {clients} clients",
+                code="data-shape",
             )
     values = score.values.detach().double().cpu()
     evidence = None if score.evidence is None else score.evidence.detach().cpu()
@@ -251,7 +256,7 @@ def make_defence(detectors: Sequence[Any], policy: Any) -> Defence | None:
     for choice in detectors:
         name, detector = registry.named(choice)
         if name in built:
-            raise InputError(f"detector {name!r} is named twice: once is enough")
+            raise InputError(f"detector {name!r} is named twice: once is enough", code="name-taken")
         built[name] = detector
     return Defence(built, policies.build(as_policy(policy))) if built else None
 

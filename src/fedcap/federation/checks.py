@@ -99,7 +99,7 @@ def _versions() -> str:
 
 def _private(path: Path) -> str:
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise InputError(f"others on this machine can read {path}: chmod 700 {path}")
+        raise InputError(f"others on this machine can read {path}: chmod 700 {path}", code="bad-permissions")
     return "only its owner can read it"
 
 
@@ -121,7 +121,9 @@ def _ports(operator: Operator) -> str:
     federation = operator.federation
     ports = f"{federation.port} for sites, {federation.link_port} for this machine only"
     if federation.port == federation.link_port:
-        raise InputError("port and link_port are the same: change one of them in federation.toml")
+        raise InputError(
+            "port and link_port are the same: change one of them in federation.toml", code="bad-value"
+        )
     if is_held(operator.directory):
         return f"{ports}; the server is running"
     for name, host, port in (
@@ -134,7 +136,8 @@ def _ports(operator: Operator) -> str:
                 probe.bind((host, port))
             except OSError as error:
                 raise InputError(
-                    f"{port} cannot be used ({error.strerror}): change {name} in federation.toml"
+                    f"{port} cannot be used ({error.strerror}): change {name} in federation.toml",
+                    code="port",
                 ) from None
     return f"{ports}, both free"
 
@@ -147,7 +150,7 @@ def _nginx(operator: Operator) -> str:
 
 def _plan(plan: Plan, remedy: str) -> str:
     if plan.bundle != bundle_digest():
-        raise InputError(f"it is for another version of fedcap: {remedy}")
+        raise InputError(f"it is for another version of fedcap: {remedy}", code="other-version")
     Built.of(plan)
     return f"{plan.method.name}, {plan.weights:,} weights, {plural(plan.rounds, 'round')}"
 
@@ -159,7 +162,8 @@ def _root(operator: Operator) -> str:
         return f"{plan.method.name} needs none"
     if root is None:
         raise InputError(
-            f"{plan.method.name} needs clean samples of the operator: a table [root] in federation.toml"
+            f"{plan.method.name} needs clean samples of the operator: a table [root] in federation.toml",
+            code="missing-root",
         )
     return plural(len(load_root(dict(root), wanted, plan)), "sample")
 
@@ -170,7 +174,8 @@ def _invitation(operator: Operator) -> str:
     if (invitation.plan, invitation.server) != (operator.plan, operator.federation.address):
         raise InputError(
             f"{path} does not match plan.toml and federation.toml: write it again with fedcap federate init"
-            f" {operator.directory}, and send it to the sites"
+            f" {operator.directory}, and send it to the sites",
+            code="other-plan",
         )
     return f"{path.name} matches the plan"
 
@@ -180,7 +185,8 @@ def _clients(operator: Operator) -> str:
     least = operator.plan.least
     if count < least:
         raise InputError(
-            f"{plural(count, 'client')} may take part, a round needs {least}: approve more, or lower `least`"
+            f"{plural(count, 'client')} may take part, a round needs {least}: approve more, or lower `least`",
+            code="too-few-clients",
         )
     return f"{plural(count, 'client')} may take part, a round needs {least}"
 
@@ -195,9 +201,11 @@ def _audit(record: audit.Audit) -> str:
 def _key(site: SiteDirectory) -> str:
     path = site.directory / keys.KEY
     if not path.exists():
-        raise InputError(f"{path} is missing: restore it from a backup, or join in a new directory")
+        raise InputError(
+            f"{path} is missing: restore it from a backup, or join in a new directory", code="missing-file"
+        )
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise InputError(f"others can read {path}: chmod 600 {path}")
+        raise InputError(f"others can read {path}: chmod 600 {path}", code="bad-permissions")
     return f"fingerprint {keys.fingerprint(keys.public_key(site.directory))}"
 
 
@@ -213,19 +221,23 @@ def _server(site: SiteDirectory) -> str:
     except ssl.SSLCertVerificationError as error:
         raise InputError(
             f"{address} has a certificate that this site does not trust ({error.verify_message}): compare"
-            " fingerprints with the operator by telephone"
+            " fingerprints with the operator by telephone",
+            code="bad-certificate",
         ) from None
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(
-            f"no connection to {address} ({why}): is the server up, and the port open?"
+            f"no connection to {address} ({why}): is the server up, and the port open?",
+            code="no-connection",
         ) from None
     finally:
         connection.close()
     ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds() if date else 0.0
     if not -BEHIND < ahead < AHEAD:
         direction = "ahead of" if ahead > 0 else "behind"
-        raise InputError(f"this machine's clock is {abs(ahead):.0f} s {direction} the server's: set it")
+        raise InputError(
+            f"this machine's clock is {abs(ahead):.0f} s {direction} the server's: set it", code="bad-clock"
+        )
     return f"{address} answers, with a certificate that this site trusts"
 
 
@@ -233,9 +245,9 @@ def _agreed(site: SiteDirectory) -> str:
     plan = Invitation.read(site.directory / INVITATION).plan
     objection = SitePolicy.read(site.directory / POLICY).objection(plan)
     if objection is not None:
-        raise InputError(f"{POLICY} forbids it: {objection}")
+        raise InputError(f"{POLICY} forbids it: {objection}", code="forbidden")
     if plan.digest not in site.plans():
-        raise InputError(f"not agreed to yet: fedcap federate agree {site.directory}")
+        raise InputError(f"not agreed to yet: fedcap federate agree {site.directory}", code="not-agreed")
     return f"agreed to, within {POLICY}; {_plan(plan, 'install the version of the operator')}"
 
 

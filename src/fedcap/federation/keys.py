@@ -60,7 +60,7 @@ def fingerprint(key: bytes | str) -> str:
         load = serialization.load_pem_public_key if is_pem else serialization.load_ssh_public_key
         public = load(content)
     except Exception:  # untrusted bytes can break a parser in many ways
-        raise InputError("this is not a public key in OpenSSH or PEM format") from None
+        raise InputError("this is not a public key in OpenSSH or PEM format", code="bad-key") from None
     return short_hash(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 

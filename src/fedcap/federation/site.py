@@ -266,9 +266,13 @@ class StateFolder:
         try:
             about, tensors = unpack(path)
         except InputError as error:
-            raise InputError(f"{path} {error}; move it away to go on from the round before") from None
+            raise InputError(
+                f"{path} {error}; move it away to go on from the round before", code="damaged"
+            ) from None
         if (about.round, about.layout, about.course) != (number, self._layout, self._course):
-            raise InputError(f"{path} is not of this round and plan; move it away to go on without")
+            raise InputError(
+                f"{path} is not of this round and plan; move it away to go on without", code="other-plan"
+            )
         scaling = owned("scaling", tensors)
         return SiteState(
             number,

@@ -95,7 +95,8 @@ def _last_layers(module: nn.Module, name: str | None) -> nn.Sequential:
     if first is None or any(id(p) not in inside for p in trained[first:]):
         raise InputError(
             f"the layers from {name!r} on are not the model's end: a head is one module, or the end of an"
-            " nn.Sequential, and has weights to train"
+            " nn.Sequential, and has weights to train",
+            code="unsuitable-layer",
         )
     return head
 

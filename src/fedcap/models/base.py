@@ -63,7 +63,9 @@ def _build_own(name: str) -> nn.Module:
     build = load(name)
     module = build() if callable(build) and not isinstance(build, nn.Module) else None
     if not isinstance(module, nn.Module):
-        raise InputError(f"model {name!r} is not a function without arguments that returns an nn.Module")
+        raise InputError(
+            f"model {name!r} is not a function without arguments that returns an nn.Module", code="wrong-type"
+        )
     return module
 
 
@@ -75,5 +77,6 @@ def _check_new(name: str, build: Callable[[], nn.Module]) -> None:
     if first & second:
         raise InputError(
             f"model {name!r} has the same weights each time it is built: build new layers in the function,"
-            " or give the module itself"
+            " or give the module itself",
+            code="same-weights",
         )

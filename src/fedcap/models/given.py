@@ -40,7 +40,10 @@ class Given:
         """Build the network."""
         module = self.build()
         if not isinstance(module, nn.Module):
-            raise InputError(f"model {self.label} should build an nn.Module (got {type(module).__name__})")
+            raise InputError(
+                f"model {self.label} should build an nn.Module (got {type(module).__name__})",
+                code="wrong-type",
+            )
         return module
 
 
@@ -65,7 +68,9 @@ def as_choice(model: Any) -> str | Given | None:
         try:
             build: Any = _Copies(copy.deepcopy(model))
         except Exception as error:
-            raise InputError(f"model cannot be copied ({error}): give a function that builds it") from error
+            raise InputError(
+                f"model cannot be copied ({error}): give a function that builds it", code="wrong-type"
+            ) from error
     elif callable(model):
         found = fingerprint.reference(model)
         if found is not None:
@@ -74,7 +79,8 @@ def as_choice(model: Any) -> str | Given | None:
     else:
         raise InputError(
             "model should be a name, an nn.Module, or a function or class without arguments that builds one"
-            f" (got {model!r})"
+            f" (got {model!r})",
+            code="wrong-type",
         )
     name, found_hash = fingerprint.label(model), fingerprint.fingerprint(model)
     return Given(build, f"{name.removesuffix('>')}, {found_hash[:_HASH_DIGITS]}>")
@@ -102,7 +108,8 @@ def build_complete(build: Callable[[], nn.Module], name: str, shape: tuple[int, 
     for layer, kind in _lazy(module).items():
         raise InputError(
             f"{name}: forward does not use the lazy layer {layer!r} ({kind}), so it has no shape; use it,"
-            " or give it its sizes"
+            " or give it its sizes",
+            code="lazy-layer",
         )
     return module
 
@@ -122,7 +129,7 @@ def try_out(
         if not is_own:
             return
         if not any(weight.requires_grad for weight in module.parameters()):
-            raise InputError(f"{name} has no weights to train")
+            raise InputError(f"{name} has no weights to train", code="no-weights")
         logits = _answer(module.train(), name, shape)
         _check(logits, name, classes, " in training")
         with _errors_of(name, "failed in backward"):
@@ -139,7 +146,8 @@ def _check(logits: object, name: str, classes: int, when: str = "") -> None:
     if found != (2, classes):
         raise InputError(
             f"{name} answers two inputs{when} with {found}; the data has {classes} classes,"
-            f" so it must be (2, {classes})"
+            f" so it must be (2, {classes})",
+            code="model-shape",
         )
 
 

@@ -110,7 +110,7 @@ def _read_runs(path: Path, planned: Mapping[str, Sequence[Place]], problems: lis
         try:
             settings = RunDirectory(directory).settings()
             if settings is None:
-                raise InputError(f"{CONFIG} is missing")
+                raise InputError(f"{CONFIG} is missing", code="missing-file")
         except InputError as error:
             problems.append(f"{directory.name} is left out: {error}")
             continue

@@ -95,7 +95,7 @@ class LivePage:
         try:
             self._server = _Server((LOOPBACK, port), Current(Path(directory), build), token)
         except OSError as error:
-            raise InputError(f"cannot listen on port {port}: {error.strerror}") from None
+            raise InputError(f"cannot listen on port {port}: {error.strerror}", code="port") from None
         self.address = f"http://{LOOPBACK}:{self._server.server_port}/{token}/"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
 

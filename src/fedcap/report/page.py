@@ -81,10 +81,11 @@ def build_report(
     if is_grid(path):
         if local is not None:
             raise InputError(
-                "a grid takes no run of Local: it uses its own runs of the method local, if it has any"
+                "a grid takes no run of Local: it uses its own runs of the method local, if it has any",
+                code="bad-option",
             )
         return grid_report(path, {} if memo is None else memo)
-    raise NothingThere(f"{path} holds no run, grid or federation")
+    raise NothingThere(f"{path} holds no run, grid or federation", code="no-run")
 
 
 def page(packed: str, live: str | None = None) -> str:

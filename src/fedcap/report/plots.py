@@ -76,11 +76,11 @@ class Plot:
         if rounds is None:
             return self.draw_all(path)
         if self.draw_rounds is None:
-            raise InputError(f"{self.name} shows all rounds: do not choose rounds")
+            raise InputError(f"{self.name} shows all rounds: do not choose rounds", code="bad-option")
         for number in rounds:
             if number not in self.rounds:
                 known = f"{self.rounds[0]} to {self.rounds[-1]}" if self.rounds else "none"
-                raise InputError(f"{self.name} has no round {number} (it has {known})")
+                raise InputError(f"{self.name} has no round {number} (it has {known})", code="unknown-round")
         return self.draw_rounds(path, rounds)
 
 

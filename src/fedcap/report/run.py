@@ -190,11 +190,13 @@ def read_local(path: Path, run: RunFiles) -> RunData:
     """Read the run of the method `local` to compare another run with; refuse any other run."""
     files = RunFiles.read(path)
     if files.settings is None or files.settings.method.name != LOCAL:
-        raise InputError(f"{path} is not a run of the method local")
+        raise InputError(f"{path} is not a run of the method local", code="other-run")
     if files.evaluated is None or files.provenance is None:
-        raise InputError(f"{path} has no accuracy yet: use a run that was evaluated")
+        raise InputError(f"{path} has no accuracy yet: use a run that was evaluated", code="not-evaluated")
     if run.provenance and run.provenance.partition_hash != files.provenance.partition_hash:
-        raise InputError(f"{path} has other data or another partition: use the same data set and seed")
+        raise InputError(
+            f"{path} has other data or another partition: use the same data set and seed", code="other-data"
+        )
     return _run_data(files, None, {}, SizeLimit())
 
 

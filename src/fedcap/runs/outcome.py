@@ -114,7 +114,7 @@ def read_outcome(path: Path) -> Outcome | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        raise InputError(f"{path} is damaged: it is not text") from None
+        raise InputError(f"{path} is damaged: it is not text", code="damaged") from None
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)

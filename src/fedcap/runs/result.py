@@ -120,7 +120,10 @@ class Result:
     def model(self, client: str | int, reading: str = "personal") -> nn.Module:
         """Return a model in evaluation mode: the client's personal one, the shared one, or the global one."""
         if self.models is None:
-            raise InputError("this result was read without its models: use fedcap.read(path).model(client)")
+            raise InputError(
+                "this result was read without its models: use fedcap.read(path).model(client)",
+                code="no-model",
+            )
         return self.models.model(client, reading)  # type: ignore[no-any-return]
 
     @property
@@ -151,7 +154,7 @@ def summarise(
     """Return the result of a run; `detects` says whether the run looked for malicious clients."""
     accuracy = history[-1].accuracy if history else None
     if accuracy is None:
-        raise ValueError("the last round was not evaluated")
+        raise InputError("the last round was not evaluated", code="not-evaluated")
     attackers, removed = frozenset(malicious), removals(history)
     caught = removed.keys() & attackers
     wrongly_removed = removed.keys() - attackers

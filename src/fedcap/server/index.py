@@ -53,7 +53,9 @@ class ClientIndex:
         """Return the row of a client."""
         row = self._find(client)
         if row is None:
-            raise InputError(f"client {client!r} is not in the client index")
+            raise InputError(
+                f"client {client!r} is not in the client index", code="unknown-client", field=client
+            )
         return row
 
     def _find(self, client: str) -> int | None:

@@ -30,19 +30,28 @@ OBSERVER_METHODS = ("started", "round_done", "finished")
 def check_run(out: Any, pool: Any, observers: Any) -> None:
     """Refuse what is no directory, no worker pool, or no list of observers."""
     if out is not None and not isinstance(out, str | os.PathLike | RunDirectory):
-        raise InputError(f"out should be the path of a directory, or None to keep no records (got {out!r})")
+        raise InputError(
+            f"out should be the path of a directory, or None to keep no records (got {out!r})",
+            code="wrong-type",
+        )
     if isinstance(out, str) and not out:
-        raise InputError("out is empty: give the path of a directory, or None to keep no records")
+        raise InputError(
+            "out is empty: give the path of a directory, or None to keep no records", code="bad-value"
+        )
     if pool is not None and not isinstance(pool, WorkerPool):
-        raise InputError(f"pool should be made by fedcap.simulation.make_pool, or be None (got {pool!r})")
+        raise InputError(
+            f"pool should be made by fedcap.simulation.make_pool, or be None (got {pool!r})",
+            code="wrong-type",
+        )
     if not isinstance(observers, list | tuple):
-        raise InputError(f"observers should be a list, [] for none (got {observers!r})")
+        raise InputError(f"observers should be a list, [] for none (got {observers!r})", code="wrong-type")
     for observer in observers:
         lacking = [name for name in OBSERVER_METHODS if not callable(getattr(observer, name, None))]
         if isinstance(observer, type) or (lacking and not isinstance(observer, Tracker)):
             what = "is a class, not an object" if isinstance(observer, type) else f"has no {lacking[0]}()"
             raise InputError(
-                f"observer {observer!r} {what}: an observer has the methods {', '.join(OBSERVER_METHODS)}"
+                f"observer {observer!r} {what}: an observer has the methods {', '.join(OBSERVER_METHODS)}",
+                code="wrong-type",
             )
 
 

@@ -93,7 +93,9 @@ class OnDisk:
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"{self._path} is damaged and cannot be read: {error}") from None
+            raise InputError(
+                f"{self._path} is damaged and cannot be read: {error}", code="damaged-run"
+            ) from None
 
     def _check(self) -> None:
         """Refuse a checkpoint that is missing, damaged or of another run."""
@@ -255,7 +257,8 @@ class TrainedModels:
     def _check(self) -> None:
         if not self.inputs.shape or not self.inputs.class_names:
             raise InputError(
-                "an older version made the run and did not record the inputs of its networks: run it again"
+                "an older version made the run and did not record the inputs of its networks: run it again",
+                code="older-state",
             )
 
     def _known(self, client: str | int | None) -> str:
@@ -277,7 +280,8 @@ class TrainedModels:
         network = fresh_network(self._build, 0)
         if self._source.layout() not in (None, network.layout.digest()):
             raise InputError(
-                "the checkpoint does not fit the network: the code of the network has changed since the run"
+                "the checkpoint does not fit the network: the code of the network has changed since the run",
+                code="other-network",
             )
         return network
 
@@ -295,7 +299,9 @@ class TrainedModels:
             server.load_state_dict(self._source.server())
         except KeyError as error:
             called = type(self._method).__name__
-            raise InputError(f"the checkpoint is not one of {called}: it has no {error}") from None
+            raise InputError(
+                f"the checkpoint is not one of {called}: it has no {error}", code="damaged-run"
+            ) from None
         return server
 
     def _lacks(self, server: Server, client: str | None, reading: str) -> str | None:

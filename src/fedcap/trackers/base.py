@@ -40,7 +40,8 @@ class Tracked:
         """Return the directory of the run; raise an `InputError` if it has none."""
         if self.directory is None:
             raise InputError(
-                f"tracker {tracker} writes into the run's directory: give the run one, run(out=…)"
+                f"tracker {tracker} writes into the run's directory: give the run one, run(out=…)",
+                code="missing-directory",
             )
         return self.directory
 
@@ -65,7 +66,7 @@ registry: Registry[Tracker] = Registry("tracker", Tracker, __package__)
 def _parse_words(given: Any) -> Any:
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list | tuple) or not all(isinstance(word, str) for word in listed):
-        raise InputError(f'trackers are a list of names, such as ["csv"] (got {given!r})')
+        raise InputError(f'trackers are a list of names, such as ["csv"] (got {given!r})', code="wrong-type")
     make_trackers(listed)
     return listed
 

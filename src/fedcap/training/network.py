@@ -105,7 +105,7 @@ class Network:
         self.module = module.to(device)
         self.layout = Layout.of(module)
         if self.layout.trainable == 0:
-            raise ValueError(f"{type(module).__name__} has no weights to train")
+            raise InputError(f"{type(module).__name__} has no weights to train", code="no-weights")
         self.weights = torch.empty(self.layout.size, device=device)
         self._counters = [(b, b.clone()) for b in module.buffers() if not b.is_floating_point()]
         self.gradient = torch.zeros(self.layout.trainable, device=device)

@@ -124,7 +124,8 @@ class ClassPools:
             others = f" ({sum(short)} are missing over {len(short)} classes)" if len(short) > 1 else ""
             raise InputError(
                 f"class {worst} has {plural(missing[worst], 'sample')} too few for this partition{others}:"
-                " use fewer clients or fewer samples per client"
+                " use fewer clients or fewer samples per client",
+                code="too-few-samples",
             )
         return [torch.cat([self.take(label, count) for label, count in counts.items()]) for counts in wanted]
 
@@ -158,6 +159,7 @@ def samples_each(labels: Tensor, clients: int, samples: int | None) -> int:
         need = max(1, each)
         raise InputError(
             f"{plural(clients, 'client')} with {plural(need, 'sample')} each need {need * clients} samples,"
-            f" and there are {len(labels)}: use fewer clients or fewer samples per client"
+            f" and there are {len(labels)}: use fewer clients or fewer samples per client",
+            code="too-few-samples",
         )
     return each

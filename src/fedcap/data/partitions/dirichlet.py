@@ -52,5 +52,6 @@ class Dirichlet(Partition):
                 return counts
         raise InputError(
             f"no Dirichlet({self.beta:g}) split of {sum(sizes)} samples gave each of {clients} clients"
-            f" {plural(self.smallest, 'sample')}: use a larger beta, or a lower smallest"
+            f" {plural(self.smallest, 'sample')}: use a larger beta, or a lower smallest",
+            code="too-few-samples",
         )

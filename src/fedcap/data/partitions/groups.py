@@ -50,10 +50,15 @@ class Groups(Partition):
     def _checked(self, classes: int) -> list[list[int]]:
         """Return the groups without repeated classes; raise an `InputError` for unknown classes."""
         if not self.groups or not all(self.groups):
-            raise InputError("partition 'groups' needs its groups of classes, e.g. [[0, 1], [2, 3]]")
+            raise InputError(
+                "partition 'groups' needs its groups of classes, e.g. [[0, 1], [2, 3]]", code="missing-option"
+            )
         for label in {label for group in self.groups for label in group}:
             if not 0 <= label < classes:
-                raise InputError(f"partition 'groups' names class {label}; there are {classes} classes")
+                raise InputError(
+                    f"partition 'groups' names class {label}; there are {classes} classes",
+                    code="unknown-class",
+                )
         return [list(dict.fromkeys(group)) for group in self.groups]
 
     def _divide_all(
@@ -82,7 +87,8 @@ class Groups(Partition):
         ]
         if not all(len(share) for share in shares):
             raise InputError(
-                f"{clients} clients in {len(groups)} groups: some would have no sample; use fewer clients"
+                f"{clients} clients in {len(groups)} groups: some would have no sample; use fewer clients",
+                code="too-few-samples",
             )
         return shares
 

@@ -25,14 +25,14 @@ class Natural(Partition):
     def bind(self, owners: Tensor | None) -> Partition:
         """Return the partition for these owners."""
         if owners is None:
-            raise InputError(_NO_OWNERS)
+            raise InputError(_NO_OWNERS, code="no-owners")
         return _ByOwner(owners)
 
     def __call__(
         self, labels: Tensor, clients: int, samples: int | None, generator: torch.Generator
     ) -> Sequence[Tensor]:
         """Raise an `InputError`: without owners (see `bind`) there is no natural partition."""
-        raise InputError(_NO_OWNERS)
+        raise InputError(_NO_OWNERS, code="no-owners")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class _ByOwner(Partition):
         if clients > len(owners):
             raise InputError(
                 f"{clients} clients, but the data has {len(owners)} owners:"
-                f" {clients - len(owners)} are missing"
+                f" {clients - len(owners)} are missing",
+                code="too-few-owners",
             )
         shards = Shards(self.owners.argsort(stable=True), torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
         if clients < len(owners):

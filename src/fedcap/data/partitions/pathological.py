@@ -45,14 +45,18 @@ class Pathological(Partition):
             raise InputError(
                 f"{plural(clients, 'client')} with {plural(self.classes_per_client, 'class')} each get"
                 f" {plural(samples, 'sample')} each:"
-                f" {self.classes_per_client - samples} too few for one of each class"
+                f" {self.classes_per_client - samples} too few for one of each class",
+                code="too-few-samples",
             )
         return pools.take_all([even_counts(samples, own, generator) for own in classes])
 
     def _assign(self, classes: int, clients: int, generator: torch.Generator) -> list[list[int]]:
         """Return each client's classes."""
         if self.classes_per_client > classes:
-            raise InputError(f"{self.classes_per_client} classes per client, but there are only {classes}")
+            raise InputError(
+                f"{self.classes_per_client} classes per client, but there are only {classes}",
+                code="unknown-class",
+            )
         if self.sharing == "blocks":
             return self._blocks(classes, clients)
         return self._random(classes, clients, generator)
