@@ -16,6 +16,10 @@ from typing import Any
 
 from fedcap.errors import InputError
 
+IN_MEMORY = int(os.environ.get("FEDCAP_STATE_MEMORY", 16 << 20))
+"""The number of bytes above which the states of the clients, and the records of the rounds, of a run move to
+a file. Results do not depend on it."""
+
 Value = str | bool | int | float | None
 Row = Mapping[str, Value]
 """A row of a table: values by column."""

@@ -115,7 +115,7 @@ class RunProgress(Progress):
         """Show the round."""
         if record.accuracy is not None:
             self._accuracy = f"accuracy {record.accuracy.best:.1f} %"
-        self._show(record.round, sum(len(past.removed) for past in simulation.history))
+        self._show(record.round, len(simulation.server.removed))
 
     def _show(self, round: int, removed: int) -> None:
         parts = (

@@ -27,7 +27,16 @@ from fedcap.federation.messages import WISHES, Answer, Failure, Kind, Order, Rep
 from fedcap.federation.plan import Plan
 from fedcap.federation.run_files import RunFiles, mean_shares, reported_accuracy
 from fedcap.methods.base import Sent
-from fedcap.runs import Mixing, Reason, RoundRecord, RunDirectory, Seconds, mass_removal, outcome_fields
+from fedcap.runs import (
+    History,
+    Mixing,
+    Reason,
+    RoundRecord,
+    RunDirectory,
+    Seconds,
+    mass_removal,
+    outcome_fields,
+)
 from fedcap.server.server import BY_HAND, RoundOutcome, Server
 from fedcap.server.uploads import Upload
 from fedcap.state import Samples
@@ -57,7 +66,7 @@ class Conductor:
         self.plan = plan
         self.ledger = ledger
         self.audit = ledger.audit
-        self.history: list[RoundRecord] = []
+        self.history = History()
         self._directory = RunDirectory(run)
         self._files = RunFiles(self._directory, plan)
         self._transport = transport

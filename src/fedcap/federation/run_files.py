@@ -31,6 +31,7 @@ from fedcap.runs import (
     ROUNDS,
     Accuracy,
     ClientAccuracy,
+    History,
     Mixing,
     Provenance,
     RoundRecord,
@@ -56,7 +57,7 @@ class RunFiles:
         self._plan = plan
         self._facts: Provenance | None = None
 
-    def open(self, server: Server) -> list[RoundRecord]:
+    def open(self, server: Server) -> History:
         """Restore the server from the last checkpoint, and return the rounds up to there."""
         directory, plan = self.directory, self._plan
         held = directory.settings()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from fedcap.errors import plural
@@ -33,7 +34,7 @@ def clients_table(operator: Operator) -> Table:
     return Table(COLUMNS, rows, notes=notes)
 
 
-def _row(entry: LedgerEntry, history: list[RoundRecord], weight: float | None) -> list[Any]:
+def _row(entry: LedgerEntry, history: Sequence[RoundRecord], weight: float | None) -> list[Any]:
     last, client = entry.changes[-1], entry.client
     score, accuracy = last.score, None
     for record in history:
@@ -47,7 +48,7 @@ def _row(entry: LedgerEntry, history: list[RoundRecord], weight: float | None) -
     return [entry.name, client, str(entry.state), percent, score, accuracy, last.round, last.reason]
 
 
-def records(operator: Operator) -> list[RoundRecord]:
+def records(operator: Operator) -> Sequence[RoundRecord]:
     """Return the rounds that are done."""
     return RunDirectory(operator.run).rounds() if operator.run.exists() else []
 

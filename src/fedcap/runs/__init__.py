@@ -17,6 +17,7 @@ from fedcap.runs.directory import (
     checked_result,
 )
 from fedcap.runs.findings import absent_attack, always_refused, mass_removal, refusals, still_rising
+from fedcap.runs.history import History
 from fedcap.runs.mixing import MIXING, Mixing
 from fedcap.runs.outcome import (
     Curve,
@@ -79,6 +80,7 @@ __all__ = [
     "ClientResult",
     "Curve",
     "Evidence",
+    "History",
     "Measures",
     "Metrics",
     "Mixing",

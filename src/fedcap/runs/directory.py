@@ -19,7 +19,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
@@ -27,6 +27,7 @@ from pydantic import ValidationError
 
 from fedcap.errors import InputError
 from fedcap.files import write_aside
+from fedcap.runs.history import History
 from fedcap.runs.mixing import MIXING, Mixing, read_frames
 from fedcap.runs.provenance import Provenance
 from fedcap.runs.result import Result, summarise
@@ -113,19 +114,29 @@ class RunDirectory:
 
     def lines(self) -> list[str]:
         """Read the complete lines of rounds.jsonl."""
-        return (self._text(ROUNDS) or "").split("\n")[:-1]
+        return list(self.each_line())
 
-    def rounds(self, first: int | None = None) -> list[RoundRecord]:
+    def each_line(self) -> Iterator[str]:
+        """Yield the complete lines of rounds.jsonl."""
+        try:
+            with open(self.path / ROUNDS, encoding="utf-8", errors="replace") as file:
+                yield from (line[:-1] for line in file if line.endswith("\n"))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self.damaged(ROUNDS, f"cannot be read: {error.strerror}") from None
+
+    def rounds(self, first: int | None = None) -> History:
         """Read the records of all rounds, or of the `first` rounds, up to the last complete line.
 
         A line that was changed or moved is an error.
         """
-        return list(self.each_round(self._first_checksum(), first))
+        return History(self.each_round(self._first_checksum(), first))
 
     def each_round(self, start: str | None, first: int | None = None) -> Iterator[RoundRecord]:
         """Yield the records, up to an error. `start` is `Provenance.course`; none if it is unknown."""
         before = start
-        for number, line in enumerate(self.lines()[:first], start=1):
+        for number, line in enumerate(islice(self.each_line(), first), start=1):
             place = f"{ROUNDS}, line {number},"
             record = self._parsed(place, partial(RoundRecord.from_json, line))
             if record.round != number:
@@ -286,7 +297,7 @@ def checked_provenance(directory: RunDirectory, settings: Settings) -> Provenanc
     return current
 
 
-def checked_rounds(directory: RunDirectory, settings: Settings) -> list[RoundRecord]:
+def checked_rounds(directory: RunDirectory, settings: Settings) -> History:
     """Return the records of the rounds that were played so far."""
     history = directory.rounds()
     if len(history) > settings.rounds:

@@ -142,7 +142,8 @@ class Result:
     @classmethod
     def from_json(cls, text: str, history: Sequence[RoundRecord]) -> Result:
         """Read a result back, given the records of its rounds."""
-        return _RESULT.validate_python(json.loads(text) | {"history": history, "models": None})
+        found = _RESULT.validate_python(json.loads(text) | {"history": (), "models": None})
+        return replace(found, history=history)
 
 
 _RESULT: TypeAdapter[Result] = TypeAdapter(Result)

@@ -20,7 +20,7 @@ from fedcap import models
 from fedcap.data import FederatedData
 from fedcap.methods.base import Sent
 from fedcap.rng import derive, derived_seed
-from fedcap.runs import Mixing, Result, RoundRecord, mass_removal, outcome_fields, summarise
+from fedcap.runs import History, Mixing, Result, RoundRecord, mass_removal, outcome_fields, summarise
 from fedcap.server.index import ClientIndex
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
@@ -172,7 +172,7 @@ class Simulation:
         self.names = self.data.names
         """The clients' names, in the order of the data."""
         experiment.check_clients(self.names)
-        self.history: list[RoundRecord] = []
+        self.history = History()
         self.mixing: Mixing | None = None
         """The mixing weights of the last round, if models were mixed."""
         device = experiment.device

@@ -31,6 +31,7 @@ from fedcap.runs import (
     CONFIG,
     PROVENANCE,
     ROUNDS,
+    History,
     Provenance,
     Result,
     RoundRecord,
@@ -91,7 +92,7 @@ class CheckpointRecorder:
             directory.write_settings(simulation.experiment.settings())
         directory.remove_result()
         directory.rewrite_rounds(lines[:done])
-        simulation.history[:] = history
+        simulation.history = history
 
     def _compare(self, known: Provenance, facts: Provenance) -> None:
         """Refuse to resume a run that is not the one that began."""
@@ -352,7 +353,7 @@ class TrackerRecorder:
         name = "-".join([*names, f"seed{settings['seed']}"])
         if self._directory is not None:
             name = self._directory.absolute().name
-        self._tracking.start(Tracked(name, self._directory, settings, list(simulation.history)))
+        self._tracking.start(Tracked(name, self._directory, settings, History(simulation.history)))
 
     def round_done(self, simulation: Simulation, record: RoundRecord) -> None:
         """Send a round to the trackers."""

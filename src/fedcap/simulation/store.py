@@ -26,10 +26,9 @@ import torch
 from torch import Tensor
 
 from fedcap.errors import InputError
+from fedcap.files import IN_MEMORY
 from fedcap.state import Tensors, names_to_tensor, owned, tensor_to_names, under
 
-IN_MEMORY = int(os.environ.get("FEDCAP_STATE_MEMORY", 16 << 20))
-"""The number of bytes above which the states move to a file. Results do not depend on it."""
 STATES = "clients.bin"
 """The name of the file in the directory of a run."""
 ROWS = "rows"
