@@ -29,7 +29,7 @@ test-browser: $(INSTALLED)
 
 test-extras: $(EXTRAS)
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/test_ray.py tests/test_ray_task.py tests/test_searches.py \
-	    tests/test_tracker_libraries.py tests/test_onnx.py
+	    tests/test_tracker_libraries.py tests/test_onnx.py tests/test_hugging_face.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -58,7 +58,7 @@ $(BENCH): $(INSTALLED)
 	touch $@
 
 $(EXTRAS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna,tensorboard,mlflow,onnx]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,optuna,tensorboard,mlflow,onnx,huggingface]'
 	touch $@
 
 $(DOCS): $(INSTALLED)

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedcap.data.csv_file import read_columns, typed
 from fedcap.data.labels import missing_places, numbered, one_each
-from fedcap.data.tables import LABELS, Table, feature_names
+from fedcap.data.tables import LABELS, Table, arrow_column, feature_names
 from fedcap.errors import InputError, nearest
 from fedcap.files import can_write_parquet
 
@@ -83,15 +83,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
     except (OSError, arrow.ArrowException) as error:
         first = str(error).partition("\n")[0]
         raise InputError(f"cannot read {path}: {first}", code="bad-file", field=str(path)) from None
-    return {name: _column(table.column(name)) for name in table.column_names}
-
-
-def _column(column: Any) -> np.ndarray:
-    """Return a column of a Parquet file; values other than numbers become Python objects."""
-    values: np.ndarray = column.to_numpy()
-    if values.dtype.kind in "biuf":
-        return values
-    return np.array(column.to_pylist(), dtype=object)
+    return {name: arrow_column(table.column(name)) for name in table.column_names}
 
 
 def _from_table(

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +154,12 @@ def _read(path: Path) -> np.ndarray:
 
     try:
         with Image.open(path) as image:
-            grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
-            return np.asarray(image.convert("L" if grey else "RGB"))
+            return pixels_of(image)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
         raise unusable_error(path, f"it is not a whole image ({error})") from None
+
+
+def pixels_of(image: Any) -> np.ndarray:
+    """Return an opened image as bytes: H×W if it is grey, else H×W×3."""
+    grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
+    return np.asarray(image.convert("L" if grey else "RGB"))

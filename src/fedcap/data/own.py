@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedcap.data.base import Count, Dataset, FederatedData, Source, registry
 from fedcap.data.encoding import Levels, encoded
+from fedcap.data.hugging_face import from_hugging_face, is_hugging_face, is_partitioner
 from fedcap.data.labels import flags, numbered, numeric_labels_note, one_each
 from fedcap.data.tables import column_names, feature_names, is_frame, matrix
 from fedcap.errors import InputError
@@ -133,12 +134,23 @@ def table(value: Any) -> Any:
     """Return the user's own data as a table of the source that reads it, and its options.
 
     A path, or a table with a path as its name, becomes a table of the source `npz`, `csv` or `folder`.
-    Arrays, data frames and `torch.utils.data.Dataset`s become a table of the source `arrays`. Other values
-    are returned unchanged.
+    Arrays, data frames, `torch.utils.data.Dataset`s and data sets of Hugging Face become a table of the
+    source `arrays`. Other values are returned unchanged.
     """
     if isinstance(value, str | Path):
         return _path_table(str(value))
+    if is_hugging_face(value):
+        value = {"data": value}
+    if isinstance(value, Mapping) and is_hugging_face(value.get("data")):
+        return {"name": "arrays", **from_hugging_face(value)}
     if isinstance(value, Mapping):
+        if is_partitioner(value.get("partition")):
+            raise InputError(
+                "a partitioner of flwr-datasets divides a data set of Hugging Face: give one as data, or a"
+                " partition of fedcap, such as dirichlet",
+                code="bad-value",
+                field="partition",
+            )
         if "name" not in value and ("data" in value or "x" in value):
             return {"name": "arrays", **value}
         reader = value.get("name", "folder")

@@ -277,6 +277,16 @@ def _features(what: str, columns: dict[str, np.ndarray]) -> np.ndarray:
     return x
 
 
+def arrow_column(column: Any) -> np.ndarray:
+    """Return a column of an Arrow table; values other than numbers become Python objects."""
+    values: np.ndarray = column.to_numpy()
+    if values.dtype.kind in "biuf":
+        return values
+    found = np.empty(len(column), dtype=object)  # `np.array` would make a matrix of lists of one length
+    found[:] = column.to_pylist()
+    return found
+
+
 def row_in_words(row: int) -> str:
     """Return the place of a row of a data frame."""
     return f"row {row} (counted from 0)"
