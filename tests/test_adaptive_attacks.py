@@ -18,6 +18,7 @@ from fedcap.attacks import Attack, Preview, ServerView, View
 from fedcap.attacks.base import Geometry, damage, longest
 from fedcap.server.uploads import Upload
 from fedcap.simulation import Simulation, make_pool
+from fedcap.state import Samples
 
 ADAPTIVE: list[Any] = [
     "cuckoo",
@@ -33,6 +34,9 @@ ADAPTIVE: list[Any] = [
     "noisy",
     "mimic",
     "worst-of",
+    "poisoned-fl",
+    "group",
+    "half-flipping",
 ]
 TINY = {
     "dataset": {"name": "digits", "samples": 20, "clients": 8},
@@ -289,6 +293,84 @@ def test_worst_of_sends_the_most_damaging_of_its_family():
     }
     assert done["ipm"] > done["lie"]
     torch.testing.assert_close(sent, after(attacks.make("ipm"), view))
+
+
+def test_poisoned_fl_sends_one_sign_vector_shaped_by_the_last_change_of_the_model():
+    attack, view = attacks.make("poisoned-fl", every=50), seen()
+    sent, models = [], []
+    for round in range(1, 4):
+        now = {row: view.received(row) + matrix(1, 400, 20 + round)[0] for row in range(8)}
+        view = replace(view, round=round, read_received=now.__getitem__)
+        sent.append(after(attack, view)[5].double().numpy())
+        models.append(np.mean([now[row][0].double().numpy() for row in (5, 6, 7)], axis=0))
+    signs = view.memory["signs"].numpy()
+    assert not sent[0].any()
+    for before, now in ((0, 1), (1, 2)):
+        change, last = models[now] - models[before], sent[before]
+        length = np.linalg.norm(change)
+        shape = np.abs(change - length * last / max(np.linalg.norm(last), 1e-12))
+        expected = 8 * length * shape / np.linalg.norm(shape) * signs
+        np.testing.assert_allclose(sent[now], expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("follows", "factor"), [(True, 1.0), (False, 0.7)])
+def test_poisoned_fl_becomes_softer_while_the_model_does_not_follow(follows: bool, factor: float):
+    attack, view = attacks.make("poisoned-fl", every=1), seen()
+    after(attack, view)
+    way = view.memory["signs"] * (1 if follows else -1)
+    view = replace(view, round=2, read_received=lambda row: (seen().received(row)[0] + 0.1 * way)[None])
+    sent = after(attack, view)[5]
+    assert float(view.memory["scale"]) == pytest.approx(8 * factor)
+    assert float(sent.norm()) == pytest.approx(8 * factor * 0.1 * 20, rel=1e-3)
+
+
+def grouped(view: View) -> tuple[View, np.ndarray]:
+    """Return the view with the honest rows 0, 2, 4 in one group and 1, 3 in another, and the honest rows."""
+    around = matrix(2, 400, 30)
+    rows = torch.stack([around[row % 2] + 0.3 * matrix(1, 400, 40 + row)[0] for row in range(8)])
+    updates = Geometry.of(view).updates(rows[5:])
+    honest = rows[:5] + view.server.reference - torch.cat([view.received(row) for row in range(5)])
+    return replace(view, updates=torch.cat([honest, updates])), rows[:5].double().numpy()
+
+
+def test_a_group_of_attackers_imitates_the_mean_of_one_group_and_shifts_it():
+    view, honest = grouped(seen())
+    rows = calibrated(view, after(attacks.make("group", noise=0.0), view))[5:]
+    mean = honest[[0, 2, 4]].mean(axis=0)
+    wanted = view.updates[[0, 2, 4]].double().numpy().mean(axis=0)
+    expected = mean - 0.75 * np.linalg.norm(mean) * wanted / np.linalg.norm(wanted)
+    np.testing.assert_allclose(rows, [expected] * 3, atol=1e-4)
+
+
+def test_a_group_of_attackers_stays_with_its_group_and_sends_no_two_equal_rows():
+    view, honest = grouped(seen())
+    attack = attacks.make("group", shift=0.0)
+    after(attack, view)
+    other = torch.tensor([1, 0, 2, 3, 4, 5, 6, 7])  # the first client is now one of the other group
+    received = [view.received(row) for row in other.tolist()]
+    moved = replace(view, updates=view.updates[other], read_received=received.__getitem__, round=2)
+    rows = calibrated(moved, after(attack, moved))[5:]
+    assert min(cosine(row, honest[[0, 2, 4]].mean(axis=0)) for row in rows) > 0.99
+    assert cosine(rows[0], rows[1]) < 0.995
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_half_flipping_moves_a_share_of_the_labels(share: float):
+    samples = Samples(torch.arange(40.0)[:, None], torch.arange(40) % 4)
+    poisoned = attacks.make("half-flipping", share=share).poison(samples, 4, torch.Generator().manual_seed(0))
+    moved = (poisoned.y - samples.y) % 4
+    assert int((moved == 1).sum()) == 40 * share
+    assert int((moved == 0).sum()) == 40 - 40 * share
+    assert torch.equal(poisoned.x, samples.x)
+
+
+def test_half_flipping_sends_its_update_at_the_median_norm():
+    view = seen()
+    sent = after(attacks.make("half-flipping"), view).double().numpy()
+    usual = np.median(np.linalg.norm(view.benign.double().numpy(), axis=1))
+    for row in (5, 6, 7):
+        assert np.linalg.norm(sent[row]) == pytest.approx(usual, rel=1e-5)
+        assert cosine(sent[row], view.updates[row].double().numpy()) == pytest.approx(1)
 
 
 def test_without_a_server_a_preview_uses_the_plain_mean():

@@ -29,6 +29,8 @@ PAGES = ROOT / "docs" / "pages"
 WRITTEN = sorted(path for path in PAGES.rglob("*.md") if path.name != "SUMMARY.md")
 WITH_REFERENCE = ("methods", "attacks", "aggregators", "detectors", "data sets")
 OWN_WORK = {"local", "malformed", "noisy", "sleeper", "steady", "stealth", "frame", "worst-of"} | {
+    "group",
+    "half-flipping",
     "handwritten62",
     "arrays",
     "csv",
