@@ -270,7 +270,7 @@ FORGED_ORDERS = forgeries(
         (),
         (1, 2_000_000),
     ),
-    kind=("hello", "request", "train", "customise", "stop"),
+    kind=("hello", "request", "train", "customise", "finished", "stop"),
     round=(0, 1, 2, PLAN.rounds, PLAN.rounds + 1),
     nonce=("n",),
     plan=(PLAN.digest, PLAN.course),

@@ -162,6 +162,42 @@ def test_fewer_sites_than_are_needed_are_waited_for(tmp_path: Path) -> None:
     assert [event.event for event in made.audit.events()][-2:] == ["finished", "stopped"]
 
 
+def test_each_site_online_is_informed_once_that_all_rounds_are_done(tmp_path: Path) -> None:
+    made = federation(tmp_path, "fedavg", ("0", "1"), rounds=1)
+    made.join("2")
+    made.ledger.remove("2", "left", by="operator")
+    sites = made.transport.sites
+
+    def informed() -> list[list[str]]:
+        return [
+            list(orders)
+            for orders in made.transport.sent
+            if {o.kind for o in orders.values()} == {"finished"}
+        ]
+
+    with made.conductor() as conductor:
+        conductor.run()
+        assert informed() == [["0", "1"]]
+        assert [site.is_finished for site in sites.values()] == [True, True, False]
+        assert [event.event for event in sites["0"].directory.audit.events()][-1] == "finished"
+        away = sites.pop("1")
+        conductor.inform()
+        made.join("3")
+        conductor.inform()
+        sites["1"] = away
+        conductor.inform()
+        assert informed() == [["0", "1"], ["3"], ["1"]]
+
+
+def test_a_site_that_trains_again_is_not_finished(tmp_path: Path) -> None:
+    made = federation(tmp_path, "fedavg", ("0", "1"))
+    with made.conductor() as conductor:
+        conductor.inform()
+        assert made.transport.sites["0"].is_finished
+        conductor.play()
+    assert not made.transport.sites["0"].is_finished
+
+
 def test_a_client_needs_approval_and_a_removed_client_stays_out_until_it_is_readmitted(
     tmp_path: Path,
 ) -> None:

@@ -239,3 +239,14 @@ def test_a_node_is_kept_running_and_its_state_is_reported_once(
     Node(SiteDirectory(tmp_path), "h:1", "me", []).run(say, stop)
     kinds = ["connected", "SuperNode ended", "no answer", "rejected", "connected"]
     assert [kind in line for kind, line in zip(kinds, said, strict=True)] == [True] * 5
+
+
+def test_a_node_ends_when_the_server_of_a_finished_federation_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    log = SiteDirectory(tmp_path).logs / "supernode.log"
+    command = ["sh", "-c", "echo SuperNode ID: 7; sleep 1; echo retrying in 1 s; sleep 60"]
+    monkeypatch.setattr(Node, "start", lambda _: Program(command, os.environ, log))
+    Node(SiteDirectory(tmp_path), "h:1", "me", []).run(said.append, threading.Event(), lambda: bool(said))
+    assert said == ["connected to h:1", "the federation is finished: all rounds are done"]

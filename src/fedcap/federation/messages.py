@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, Self, get_args
 import numpy as np
 from safetensors.numpy import load, save
 
-Kind = Literal["hello", "request", "train", "customise"]
+Kind = Literal["hello", "request", "train", "customise", "finished"]
 KINDS: tuple[str, ...] = get_args(Kind)
 Scalar = str | int | float | bool
 Config = dict[str, Scalar | list[float]]
@@ -85,7 +85,7 @@ class Order(Message):
 
     hello: reply whether you would take part. request: train an update from the model, for comparison only.
     train: take part in a round. customise: keep this model, which was made for you without your taking part
-    in a round.
+    in a round. finished: all rounds of the plan are done.
     """
 
     kind: Kind

@@ -44,7 +44,7 @@ from fedcap.training import single_thread
 
 LOG = logging.getLogger("fedcap")
 HELLO_SECONDS = 30.0
-"""The longest time that the server waits for an answer to a hello, for which a site does no work."""
+"""The longest time that the server waits for an answer for which a site does no work."""
 FAILED_WISHES = 3
 """How often a newcomer may ask for a model and then not answer: each time, all sites wait for the
 deadline."""
@@ -84,6 +84,8 @@ class Conductor:
         self._by_hand: dict[str, Reason] = {}
         """The clients that the operator removed since the last round that counts."""
         self._failed_wishes: Counter[str] = Counter()
+        self._informed: set[str] = set()
+        """The clients online that were sent that all rounds are done."""
         self._notes: list[str] = []
         """What the record of the next round will say about the operator's decisions."""
 
@@ -118,6 +120,7 @@ class Conductor:
             if self.play() is None:
                 time.sleep(pause)
             between(self)
+        self.inform()
         if self._files.finish(self.history, self.server):
             self.audit.write("finished", round=len(self.history), by=SERVER)
 
@@ -215,6 +218,13 @@ class Conductor:
                 LOG.warning("%s", error)
         return wishing
 
+    def inform(self) -> None:
+        """Send each client online, once, that all rounds are done."""
+        online = {client for client, entry in self._connected().items() if entry.allowed}
+        new = sorted(online - self._informed)
+        self._collect("finished", dict.fromkeys(new, torch.empty(0, self.plan.weights)))
+        self._informed = online
+
     def customise(self, client: str) -> Answer:
         """Give a site a model made for it, for which it trains once and takes part in no round.
 
@@ -256,7 +266,9 @@ class Conductor:
         return {client: entry for client, entry in self.ledger.entries().items() if client in nodes}
 
     def _collect(self, kind: Kind, models: Mapping[str, Tensor]) -> Collected:
-        seconds = min(self.plan.deadline, HELLO_SECONDS) if kind == "hello" else self.plan.deadline
+        seconds = self.plan.deadline
+        if kind in ("hello", "finished"):
+            seconds = min(seconds, HELLO_SECONDS)
         return collect(self._transport, self.plan, kind, self.server.round, models, seconds)
 
     def _cancel(self, asked: int, failed: Mapping[str, str], answered: int) -> None:

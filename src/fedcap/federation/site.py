@@ -59,6 +59,8 @@ class Site:
     def __init__(self, directory: SiteDirectory, client: str) -> None:
         self.directory = directory
         self.client = client
+        self.is_finished = False
+        """Whether the server has reported that all rounds are done."""
         self._prepared: Prepared | None = None
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -109,6 +111,11 @@ class Site:
         if order.kind == "hello":
             wishes = WISHES if self.directory.wish.exists() else ()
             return Answer(order.nonce, order.round, samples=samples, feedback=wishes)
+        if order.kind == "finished":
+            if not self.is_finished:
+                self._note("finished", order)
+            self.is_finished = True
+            return Answer(order.nonce, order.round)
         models = _models(order, plan)
         match order.kind:
             case "request":
@@ -131,6 +138,7 @@ class Site:
 
     def _train(self, order: Order, prepared: Prepared, models: Tensor, test: bool) -> Answer:
         """Take part in a round, and keep the new state."""
+        self.is_finished = False
         own = prepared.states.before(order.round).kept or prepared.built.first_state
         task = Task("train", self.client, order.round, evaluate=test)
         result = prepared.built.runner.run(task, prepared.data.local, models, own)

@@ -86,6 +86,7 @@ def conduct(operator: Operator, grid: Grid) -> None:
         log.info("all %s are done; newcomers may ask for a model", plural(plan.rounds, "round"))
         while True:
             conductor.welcome()
+            conductor.inform()
             time.sleep(BETWEEN)
 
 

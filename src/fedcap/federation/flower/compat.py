@@ -52,11 +52,11 @@ FLEET_CALLS = (
 """The calls of a SuperNode, without those that register and unregister keys, which are the operator's."""
 KEY_IS_KNOWN = "already in use"
 """A part of the message of `flwr supernode register` for a key that the SuperLink knows."""
-CONNECTED = "SuperNode ID"
+CONNECTED, NO_ANSWER = "SuperNode ID", "retrying in"
 LOG_MEANINGS = {
     CONNECTED: "connected to {server}",
     "Connection successful": "the server at {server} answers again",
-    "retrying in": "no answer from {server}: is the server up, and is the address right? Trying again",
+    NO_ANSWER: "no answer from {server}: is the server up, and is the address right? Trying again",
     "[code: 2004]": "the server rejected this site: either its key is not approved yet (fingerprint"
     " {client}), or the site lost its connection less than a minute ago and the server still lists it as"
     " connected",

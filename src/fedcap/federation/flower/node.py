@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from fedcap.errors import InputError
 from fedcap.federation.config import SiteDirectory, held
-from fedcap.federation.flower.compat import CONNECTED, LOG_MEANINGS, bundle_digest, require_flower
+from fedcap.federation.flower.compat import CONNECTED, LOG_MEANINGS, NO_ANSWER, bundle_digest, require_flower
 from fedcap.federation.flower.process import Program, Tail, environment, free_port, program, supervise
 from fedcap.federation.keys import KEY, fingerprint, public_key
 from fedcap.federation.messages import Malformed
@@ -85,13 +85,27 @@ class Node:
                 return meaning.format(client=self.client, authority=self.site.authority, server=self.server)
         return None
 
-    def run(self, say: Callable[[str], None], stop: threading.Event) -> None:
-        """Keep a SuperNode running until `stop` is set, and report its state whenever it changes."""
-        log, last = Tail(self.log), ""
+    def run(
+        self,
+        say: Callable[[str], None],
+        stop: threading.Event,
+        is_finished: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Keep a SuperNode running until `stop` is set, and report its state whenever it changes.
+
+        It also ends when the server no longer answers after the federation is finished.
+        """
+        log, last, finished = Tail(self.log), "", False
+        no_answer = self.explain(NO_ANSWER)
 
         def report(_: Program) -> bool:
-            nonlocal last
+            nonlocal last, finished
+            if is_finished() and not finished:
+                say("the federation is finished: all rounds are done")
+            finished = is_finished()
             for meaning in filter(None, map(self.explain, log.read())):
+                if meaning == no_answer and finished:
+                    return True
                 if meaning != last:
                     say(meaning)
                 last = meaning
@@ -132,7 +146,7 @@ def run_site(
     stop: threading.Event,
     make: Callable[[SiteDirectory, str], Site] | None = None,
 ) -> None:
-    """Take part until `stop` is set, and report changes; call this from the main thread.
+    """Take part until `stop` is set or the federation is finished; call this from the main thread.
 
     `make` creates the site that answers; tests and rehearsals have malicious ones.
     """
@@ -162,7 +176,7 @@ def run_site(
         limit = max(MAX_MODELS * 4 * plan.weights for plan in plans.values()) + SLACK
         directory.audit.write("started", client=client, by="site", server=server)
         with listening(directory.directory, lambda message: respond(site, message), limit):
-            Node(directory, server, client, bundles).run(say, stop)
+            Node(directory, server, client, bundles).run(say, stop, lambda: site.is_finished)
         directory.audit.write("stopped", client=client, by="site")
 
 
