@@ -48,7 +48,7 @@ def set_up(folder: Path, rounds: int, slowness: int) -> tuple[Operator, list[Pat
         made = set_up_site(folder / f"site{k}", invitation, content)
         made.site.agree(invitation.plan)
         asked = JoinRequest.read(made.request)
-        operator.ledger.approve(operator.ledger.ask(asked.client, asked.name, asked.key).client)
+        operator.ledger.approve(operator.ledger.ask(asked.fingerprint, asked.name, asked.key).client)
         sites.append(made.site.directory)
     return operator, sites
 

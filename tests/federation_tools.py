@@ -70,10 +70,10 @@ class InProcess:
         self.sent.append(dict(orders))
         replies: dict[str, Reply] = {}
         for client, order in orders.items():
-            answer = self.sites[client].answer(Order.unpack(*order.pack()))
+            answer = self.sites[client].answer(Order.from_bytes(order.to_bytes()))
             try:
                 reply = self.twists.get(client, lambda _, honest: honest)(order, answer)
-                reply = Answer.unpack(*reply.pack()) if isinstance(reply, Answer) else reply
+                reply = Answer.from_bytes(reply.to_bytes()) if isinstance(reply, Answer) else reply
             except Malformed as error:
                 reply = Failure(str(error))
             if reply is not None:

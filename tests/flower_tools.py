@@ -65,8 +65,8 @@ class Small:
         if agrees:
             made.site.agree(self.invitation.plan)
         asked = JoinRequest.read(made.request)
-        self.operator.ledger.ask(asked.client, asked.name, asked.key)
-        self.operator.ledger.approve(asked.client)
+        self.operator.ledger.ask(asked.fingerprint, asked.name, asked.key)
+        self.operator.ledger.approve(asked.fingerprint)
         return made.site
 
     def start(self, role: str, directory: Path) -> Program:

@@ -43,8 +43,8 @@ def set_up(folder: Path, proposed: Plan, **place: Any) -> tuple[Operator, SiteDi
     made = set_up_site(folder / "oslo", Invitation.read(operator.directory / INVITATION), content)
     made.site.agree(proposed)
     request = JoinRequest.read(made.request)
-    operator.ledger.ask(request.client, request.name, request.key)
-    operator.ledger.approve(request.client)
+    operator.ledger.ask(request.fingerprint, request.name, request.key)
+    operator.ledger.approve(request.fingerprint)
     return operator, made.site
 
 

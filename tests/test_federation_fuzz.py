@@ -17,7 +17,7 @@ from federation_tools import Federation, make_site, plan_for
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fedcap.federation.messages import Answer, Failure, Malformed, Order, Reply, encode
+from fedcap.federation.messages import Answer, Failure, Malformed, Order, Reply, decode, encode
 from fedcap.federation.plan import Plan
 from fedcap.federation.site import respond
 
@@ -194,7 +194,7 @@ class Uploads:
         return replies
 
     def forged(self, client: str, honest: Answer) -> Reply:
-        content = self.forgeries[client].apply(*honest.pack())
+        content = self.forgeries[client].apply(*decode(honest.to_bytes()))
         self.count += 1
         if len(content) > PLAN.most_bytes and self.count % 2:
             return Failure("it is too large")  # as Flower's transport does; the other half goes on
@@ -292,7 +292,7 @@ def test_no_order_breaks_a_site(
     @given(FORGED_ORDERS)
     def answer(forgery: Forgery) -> None:
         nonlocal carried_out
-        found = Answer.from_bytes(respond(site, forgery.apply(*ORDER.pack())))
+        found = Answer.from_bytes(respond(site, forgery.apply(*decode(ORDER.to_bytes()))))
         carried_out += found.refused is None
         assert len(found.refused or "") <= 500
         assert found.update is None or bool(np.isfinite(found.update).all())

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 import fedcap
 from fedcap.federation.messages import Answer, Order
+from fedcap.federation.rounds import Conductor
 from fedcap.federation.site import newest
 from fedcap.training import fresh_network
 
@@ -29,28 +30,35 @@ def trained(tmp_path: Path) -> Federation:
     return made
 
 
+def ask_for_model(made: Federation, conductor: Conductor, client: str) -> set[str]:
+    """Let a site ask for a model; return the clients that the server found to ask for one."""
+    wish = made.transport.sites[client].directory.wish
+    wish.touch()
+    found = conductor.welcome()
+    wish.unlink()
+    return found
+
+
 def test_a_newcomer_gets_its_customised_model_and_nothing_changes_on_the_server(trained: Federation) -> None:
-    requests: list[np.ndarray] = []
+    answers: dict[str, Answer] = {}
 
     def listen(order: Order, answer: Answer) -> Answer:
-        if order.kind == "request":
-            assert answer.update is not None
-            requests.append(answer.update)
+        answers[order.kind] = answer
         return answer
 
     trained.transport.twists = {"3": listen}
     with trained.conductor() as conductor:
         before = conductor.server.state_dict()
-        answer = conductor.customise("3")
+        assert ask_for_model(trained, conductor, "3") == {"3"}
         after = conductor.server.state_dict()
     start, pool = before["state.model"], before["state.models"]
     weights = fedcap.customization_weights(
-        torch.from_numpy(requests[0])[None], pool - start, own=[-1], alpha=5.0, phi=0.3
+        torch.from_numpy(answers["request"].update)[None], pool - start, own=[-1], alpha=5.0, phi=0.3
     )
     state = trained.state("3")
     assert torch.allclose(state.received, weights.float()[0] @ pool, atol=1e-6)
     assert (state.round, dict(state.kept)) == (2, {})
-    assert (answer.tested, answer.refused) == (9, None)
+    assert (answers["customise"].tested, answers["customise"].refused) == (9, None)
     roster = before.pop("roster.names"), after.pop("roster.names")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -60,22 +68,19 @@ def test_a_newcomer_gets_its_customised_model_and_nothing_changes_on_the_server(
 
 
 def test_models_for_newcomers_are_bounded_and_for_approved_clients_only(trained: Federation) -> None:
+    trained.join("4")
+    trained.transport.twists = {"4": lambda order, answer: None if order.kind == "customise" else answer}
     with trained.conductor() as conductor:
-        conductor.customise("3")
-        with refused("no-model"):
-            conductor.customise("3")
-        with refused("state"):
-            conductor.customise("stranger")
-        trained.ledger.remove("2", "left", by="operator")
-        with refused("state"):
-            conductor.customise("2")
-        del trained.transport.sites["1"]
-        with refused("offline"):
-            conductor.customise("1")
-        trained.transport.twists = {"0": lambda *_: None}
-        with refused("no-model"):
-            conductor.customise("0")
-        assert trained.ledger.find("0").customised == 1  # it was sent, so it counts
+        assert ask_for_model(trained, conductor, "3") == {"3"}
+        assert ask_for_model(trained, conductor, "3") == set()  # it has received one
+        assert ask_for_model(trained, conductor, "1") == set()  # it takes part
+        assert ask_for_model(trained, conductor, "4") == {"4"}
+        assert trained.ledger.find("4").customised == 1  # it was sent, so it counts
+        assert trained.events("refused")[-1].reason == "did not answer within 5 s"
+        trained.join("0")
+        trained.ledger.remove("0", "left", by="operator")
+        assert ask_for_model(trained, conductor, "0") == set()
+    assert [event.client for event in trained.events("customised")] == ["3", "4"]
 
 
 def test_a_newcomer_that_asks_for_a_model_does_not_take_part_in_the_round(trained: Federation) -> None:
@@ -94,11 +99,11 @@ def test_a_newcomer_that_asks_for_a_model_does_not_take_part_in_the_round(traine
 def test_every_method_that_shares_has_a_model_for_a_newcomer(tmp_path: Path, method: str) -> None:
     made = federation(tmp_path, method, ("0", "1"))
     with made.conductor() as conductor:
-        with refused("no-model"):
-            conductor.customise("0")
+        assert ask_for_model(made, conductor, "0") == set()  # no round is done yet
         conductor.play()
         made.join("2")
-        assert conductor.customise("2").shared_correct is not None
+        assert ask_for_model(made, conductor, "2") == {"2"}
+        assert made.state("2").received is not None
         if method != "fedfomo":  # with FedFomo a site mixes by itself
             assert torch.equal(made.state("2").received, conductor.server.inspect().global_model)
 
@@ -115,7 +120,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     with made.conductor() as conductor:
         conductor.run()
         made.join("2")
-        conductor.customise("2")
+        ask_for_model(made, conductor, "2")
     return made
 
 

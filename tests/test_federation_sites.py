@@ -15,7 +15,7 @@ from helpers import refused
 
 import fedcap
 from fedcap.federation.build import Built
-from fedcap.federation.messages import Answer, Malformed, Order
+from fedcap.federation.messages import Answer, Malformed, Order, decode, encode
 from fedcap.federation.plan import Plan, SitePolicy
 from fedcap.federation.site import Site
 from fedcap.federation.site_data import load_root, load_site_data
@@ -56,7 +56,7 @@ def test_a_mistake_in_a_plan_is_reported_with_its_field(change: dict[str, Any]) 
     assert "\n" not in str(error.value)
 
 
-GOOD = Answer("n", 3, np.ones(4, np.float32), 10).pack()
+GOOD = decode(Answer("n", 3, np.ones(4, np.float32), 10).to_bytes())
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,13 @@ GOOD = Answer("n", 3, np.ones(4, np.float32), 10).pack()
         ({}, {"seconds": 10**400}),
         ({}, {"seconds": float("inf")}),
         ({}, {"tested": "all"}),
-        ({"update": "text"}, {}),
         ({"update": np.ones((2, 2), np.float32)}, {}),
-        ({"update": np.ones(4, "S3")}, {}),
+        ({"update": np.ones(4, np.int64)}, {}),
     ],
 )
 def test_every_other_content_of_an_answer_is_malformed(arrays: Any, config: Any) -> None:
     with pytest.raises(Malformed) as error:
-        Answer.unpack({**GOOD[0], **arrays}, {**GOOD[1], **config})
+        Answer.from_bytes(encode({**GOOD[0], **arrays}, {**GOOD[1], **config}))
     assert "\n" not in str(error.value)
 
 

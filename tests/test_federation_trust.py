@@ -51,9 +51,8 @@ def test_an_invitation_with_a_second_certificate_is_refused(tmp_path: Path) -> N
     path = operator_in(tmp_path / "op").directory / INVITATION
     keys.make_authority(tmp_path, "an attacker")
     theirs = (tmp_path / "ca.crt").read_text()
-    path.write_text(
-        path.read_text().replace("-----END CERTIFICATE-----\n", f"-----END CERTIFICATE-----\n{theirs}")
-    )
+    invitation = Invitation.read(path)
+    path.write_text(invitation.model_copy(update={"certificate": invitation.certificate + theirs}).text())
     with refused("bad-certificate"):
         Invitation.read(path)
 
@@ -61,7 +60,8 @@ def test_an_invitation_with_a_second_certificate_is_refused(tmp_path: Path) -> N
 def test_text_around_the_certificate_of_an_invitation_is_dropped(tmp_path: Path) -> None:
     operator = operator_in(tmp_path / "op")
     path = operator.directory / INVITATION
-    path.write_text(path.read_text().replace("-----BEGIN", 'server = \\"\\"\\"\n-----BEGIN', 1))
+    invitation = Invitation.read(path)
+    path.write_text(invitation.model_copy(update={"certificate": f"text\n{invitation.certificate}"}).text())
     assert Invitation.read(path).certificate == operator.authority.read_text()
 
 

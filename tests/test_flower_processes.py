@@ -19,7 +19,7 @@ from fedcap.federation.flower import node as node_module
 from fedcap.federation.flower import server
 from fedcap.federation.flower.node import Node
 from fedcap.federation.flower.process import Program, Tail, environment
-from fedcap.federation.flower.server import end_server_app, is_locked, locked
+from fedcap.federation.flower.server import LOCK, end_server_app, locked
 
 
 def soon(condition: Callable[[], bool], seconds: float = 20) -> bool:
@@ -109,18 +109,18 @@ def holder(directory: Path, variable: str = "") -> subprocess.Popen[bytes]:
     )
     env = {**os.environ, "FEDCAP_OPERATOR": variable or str(directory)}
     started = subprocess.Popen([sys.executable, "-c", code, str(directory)], env=env)
-    assert soon(lambda: (directory / "server.pid").exists() and is_locked(directory))
+    assert soon(lambda: (directory / "server.pid").exists() and is_held(directory, LOCK))
     return started
 
 
 def test_the_lock_is_visible_to_other_processes_and_its_holder_is_ended(tmp_path: Path) -> None:
-    assert not is_locked(tmp_path)
+    assert not is_held(tmp_path, LOCK)
     process = holder(tmp_path)
     end_server_app(tmp_path)
     assert process.wait(5) == -signal.SIGTERM
-    assert not is_locked(tmp_path)
+    assert not is_held(tmp_path, LOCK)
     with locked(tmp_path):
-        assert is_locked(tmp_path)
+        assert is_held(tmp_path, LOCK)
 
 
 def test_a_process_that_is_no_server_app_of_the_directory_is_not_signalled(

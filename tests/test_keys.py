@@ -64,32 +64,31 @@ def test_a_key_has_the_same_fingerprint_in_every_format(tmp_path: Path) -> None:
 
 def test_a_request_can_be_read_and_has_no_secret(tmp_path: Path) -> None:
     found = keys.make_key(tmp_path)
-    keys.JoinRequest("oslo", keys.public_key(tmp_path)).write(tmp_path / "oslo.toml")
-    text = (tmp_path / "oslo.toml").read_text()
+    text = keys.JoinRequest(name="oslo", fingerprint=found, key=keys.public_key(tmp_path)).text()
+    (tmp_path / "oslo.toml").write_text(text)
     request = keys.JoinRequest.read(tmp_path / "oslo.toml")
-    assert (request.name, request.client) == ("oslo", found)
+    assert (request.name, request.fingerprint) == ("oslo", found)
     assert found in text
     assert "PRIVATE" not in text
     assert len(text) < 700
 
 
 def test_another_file_than_a_request_is_an_error_of_one_line(tmp_path: Path) -> None:
-    keys.make_key(tmp_path)
+    found = keys.make_key(tmp_path)
     path = tmp_path / "oslo.toml"
-    keys.JoinRequest("oslo", keys.public_key(tmp_path)).write(path)
-    text = path.read_text()
+    text = keys.JoinRequest(name="oslo", fingerprint=found, key=keys.public_key(tmp_path)).text()
     other = ed25519.Ed25519PrivateKey.generate().public_key()
     line = other.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode()
     for wrong, code in (
-        ("", "bad-request"),
+        ("", "bad-value"),
         ("\x00", "bad-file"),
-        ("x" * 20_000, "bad-request"),
+        ("x" * 1_000_001, "too-large"),
         (text.replace('"oslo"', '"../oslo"'), "bad-name"),
         (text.replace('"oslo"', '"os\\nlo"'), "bad-name"),
-        (text.replace('"oslo"', "7"), "bad-request"),
+        (text.replace('"oslo"', "7"), "bad-value"),
         (re.sub(r'fingerprint = "....', 'fingerprint = "0000', text), "changed-request"),
         (re.sub(r"AAAAE2.{10}", "", text), "bad-key"),
-        (f'name = "oslo"\nkey = "{line}"\n', "bad-key"),
+        (f'name = "oslo"\nfingerprint = "{keys.fingerprint(line)}"\nkey = "{line}"\n', "bad-key"),
     ):
         path.write_text(wrong)
         with refused(code) as error:

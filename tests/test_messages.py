@@ -76,7 +76,7 @@ def federation(there: Path) -> None:
         site = {"name": name, "dataset": {"name": "digits"}}
         made = set_up_site(there / name, Invitation.read(there / "op" / INVITATION), site)
         asked = JoinRequest.read(made.request)
-        ledger.approve(ledger.ask(asked.client, asked.name, asked.key).client)
+        ledger.approve(ledger.ask(asked.fingerprint, asked.name, asked.key).client)
         if name == "removed":
             ledger.remove(made.client, "left the consortium", 0, by="operator")
 

@@ -208,6 +208,6 @@ def test_a_federation_is_tracked_and_goes_on_where_it_stood(tmp_path: Path) -> N
         held.conductor() as conductor,
         tracked(held.plan, held.run, conductor.history, [Csv()]) as report,
     ):
-        conductor.run(lambda _: report())
+        conductor.run(report)
     assert [int(row["round"]) for row in rows(held.run)] == [1, 2, 3]
     assert [row["clients/participants"] for row in rows(held.run)] == ["5"] * 3

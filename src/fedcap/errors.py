@@ -104,6 +104,10 @@ def validation_message(error: Any) -> str:
     """
     faults = error.errors()
     place, value = _place(faults[0]), faults[0]["input"]
+    if faults[0]["type"] == "missing":
+        return f"{place} is missing"
+    if faults[0]["type"] == "extra_forbidden":
+        return f"{place} is unknown"
     relevant = [fault for fault in faults if _place(fault) == place]
     if isinstance(value, float | int):
         relevant = [fault for fault in relevant if fault["type"] != "literal_error"] or relevant

@@ -12,11 +12,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-import tomli_w
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, Field
 
@@ -25,12 +23,12 @@ from fedcap.federation.audit import AUDIT, Audit
 from fedcap.federation.ledger import LEDGER, Ledger
 from fedcap.federation.plan import PLAN, ConfigFile, Plan
 from fedcap.files import write_aside
-from fedcap.runs import Named, read_toml
+from fedcap.runs import Named
 from fedcap.trackers import Words
 
 FEDERATION, INVITATION = "federation.toml", "invitation.toml"
-SITE, POLICY, AUTHORITY = "site.toml", "policy.toml", "ca.crt"
-MAX_INVITATION_BYTES = 1_000_000
+SITE, POLICY = "site.toml", "policy.toml"
+AUTHORITY, CERTIFICATE, CERTIFICATE_KEY = "ca.crt", "server.crt", "server.key"
 LOCK = ".lock"
 LOCK_SECONDS = 2.0
 """How long a lock is waited for: `is_held` holds it for an instant."""
@@ -89,8 +87,8 @@ class Operator:
         self.certificates = self.directory / "certificates"
         self.authority = self.certificates / AUTHORITY
         """The certificate that sites trust."""
-        self.certificate = self.certificates / "server.crt"
-        self.key = self.certificates / "server.key"
+        self.certificate = self.certificates / CERTIFICATE
+        self.key = self.certificates / CERTIFICATE_KEY
         """The private key of the server's certificate."""
         self.run = self.directory / "run"
         self.logs = self.directory / "logs"
@@ -120,46 +118,35 @@ class Operator:
     def invite(self) -> Path:
         """Write the invitation from the other files."""
         path = self.directory / INVITATION
-        invitation = Invitation(self.federation.address, self.authority.read_text(), self.plan)
+        certificate = self.authority.read_text()
+        invitation = Invitation(server=self.federation.address, certificate=certificate, plan=self.plan)
         write_aside(path, invitation.text())
         return path
 
 
-@dataclass(frozen=True)
-class Invitation:
-    """invitation.toml, which the operator sends to sites: the server's address, its authority, the plan."""
+class Invitation(ConfigFile):
+    """invitation.toml, which the operator sends to sites."""
+
+    HEADING = (
+        "An invitation to a federation; nothing in it is secret. A site accepts it with: fedcap federate join"
+        " DIR --invitation THIS --name NAME --dataset DATA"
+    )
 
     server: str
+    """The server's address."""
     certificate: str
+    """The certificate of the authority that sites trust."""
     plan: Plan
-
-    def text(self) -> str:
-        """Return the content of the file."""
-        plan = self.plan.model_dump(mode="json", exclude_none=True)
-        content = {"server": self.server, "certificate": self.certificate, "plan": plan}
-        heading = (
-            "# An invitation to a federation; nothing in it is secret. A site accepts it with\n"
-            "# fedcap federate join DIR --invitation THIS --name NAME --dataset DATA\n\n"
-        )
-        return heading + tomli_w.dumps(content, multiline_strings=True)
+    """The plan that sites agree to."""
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read an invitation; raise an `InputError` for any other file."""
+    def read(cls, path: Path | str) -> Self:
+        """Read an invitation; its certificate must be the only one."""
         from fedcap.federation.keys import only_certificate
 
-        if path.is_file() and path.stat().st_size > MAX_INVITATION_BYTES:
-            raise InputError(
-                f"{path} is not an invitation: it has more than {MAX_INVITATION_BYTES:,} bytes",
-                code="bad-invitation",
-            )
-        content: dict[str, Any] = read_toml(path)
-        server, certificate, plan = (content.get(key) for key in ("server", "certificate", "plan"))
-        if not (isinstance(server, str) and isinstance(certificate, str) and isinstance(plan, dict)):
-            raise InputError(
-                f"{path} is not an invitation: it has no server, certificate and plan", code="bad-invitation"
-            )
-        return cls(server, only_certificate(certificate, path), Plan.of(plan, f"{path}, plan"))
+        invitation = super().read(path)
+        certificate = only_certificate(invitation.certificate, Path(path))
+        return invitation.model_copy(update={"certificate": certificate})
 
 
 # --- A site
@@ -234,9 +221,12 @@ class SiteDirectory:
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[None]:
-    """Hold a directory's lock for this process; if another process holds it, raise an `InputError`."""
-    lock = FileLock(directory / LOCK, timeout=LOCK_SECONDS)
+def held(directory: Path, name: str = LOCK, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold a lock of a directory for this process; raise an `InputError` if another holds it for too long.
+
+    A negative number of seconds waits without end.
+    """
+    lock = FileLock(directory / name, timeout=seconds)
     try:
         lock.acquire()
     except Timeout:
@@ -247,12 +237,12 @@ def held(directory: Path) -> Iterator[None]:
         lock.release()
 
 
-def is_held(directory: Path) -> bool:
-    """Return whether a process holds a directory's lock."""
-    if not (directory / LOCK).exists():
+def is_held(directory: Path, name: str = LOCK) -> bool:
+    """Return whether a process holds a lock of a directory."""
+    if not (directory / name).exists():
         return False
     try:
-        with FileLock(directory / LOCK, blocking=False):
+        with FileLock(directory / name, blocking=False):
             return False
     except Timeout:
         return True

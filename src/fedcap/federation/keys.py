@@ -13,32 +13,30 @@ import ipaddress
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-import tomli_w
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from pydantic import AfterValidator, model_validator
 
 from fedcap.errors import InputError
 from fedcap.federation.audit import bounded
+from fedcap.federation.config import AUTHORITY, CERTIFICATE, CERTIFICATE_KEY
+from fedcap.federation.plan import ConfigFile
 from fedcap.files import aside, write_aside
-from fedcap.runs import read_toml
 
 KEY, PUBLIC_KEY = "key", "key.pub"
-CA_KEY, CA_CERTIFICATE = "ca.key", "ca.crt"
-SERVER_KEY, SERVER_CERTIFICATE = "server.key", "server.crt"
+AUTHORITY_KEY = "ca.key"
 CA_DAYS, SERVER_DAYS = 3650, 820
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Digits and letters without i, l, o and u, which are easily confused with others."""
 GROUPS, GROUP = 5, 4
-MAX_REQUEST_BYTES = 16_000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
@@ -97,69 +95,41 @@ def _openssh(private: Any) -> str:
     return str(private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that is not a site's."""
+def check_name(name: str) -> str:
+    """Return the name of a site; refuse any other text."""
     if not NAME.fullmatch(name):
         raise InputError(
             f"{bounded(name, 60)!r} is not a site's name: up to 40 letters, digits, hyphens",
             code="bad-name",
             field="name",
         )
+    return name
 
 
-@dataclass(frozen=True)
-class JoinRequest:
-    """A site's request to join, which it sends to the operator; nothing in it is secret."""
+class JoinRequest(ConfigFile):
+    """A site's request to join, which it sends to the operator."""
 
-    name: str
+    HEADING = (
+        "A site's request to join a federation; nothing in it is secret. The operator reads it with fedcap"
+        " federate approve. Both sides then compare the fingerprint by telephone."
+    )
+
+    name: Annotated[str, AfterValidator(check_name)]
     """The site's name for people."""
-    key: str
-    """Its public key, in OpenSSH format."""
+    fingerprint: str
+    """The fingerprint of the site's key, which is the client's name in the federation."""
+    key: Annotated[str, AfterValidator(lambda key: " ".join(key.split()[:2]))]
+    """The site's public key, in OpenSSH format."""
 
-    def __post_init__(self) -> None:
-        check_name(self.name)
-
-    @property
-    def client(self) -> str:
-        """The fingerprint of the site's key."""
-        return fingerprint(self.key)
-
-    def write(self, path: Path) -> None:
-        """Write the request as a file."""
-        lines = [
-            "# A site's request to join a federation. It holds no secret: send it to the operator,",
-            "# who reads it with fedcap federate approve.",
-            "# Both sides then compare the fingerprint by telephone.",
-            tomli_w.dumps({"name": self.name, "fingerprint": self.client, "key": self.key}),
-        ]
-        write_aside(path, "\n".join(lines))
-
-    @classmethod
-    def read(cls, path: Path) -> JoinRequest:
-        """Read a request; raise an `InputError` for any other file."""
-        if path.is_file() and path.stat().st_size > MAX_REQUEST_BYTES:
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if fingerprint(self.key) != self.fingerprint:
             raise InputError(
-                f"{path} is not a request to join: it has more than {MAX_REQUEST_BYTES:,} bytes",
-                code="bad-request",
+                "the file was changed: its fingerprint is not that of its key", code="changed-request"
             )
-        content = read_toml(path)
-        name, key = content.get("name"), content.get("key")
-        if not isinstance(name, str) or not isinstance(key, str):
-            raise InputError(f"{path} is not a request to join: it has no name and key", code="bad-request")
-        try:
-            request = cls(name, " ".join(key.split()[:2]))
-            found = request.client
-        except InputError as error:
-            raise InputError(f"{path}: {error}", code=error.code, field=error.field) from None
-        if not key.startswith("ecdsa-sha2-nistp384 "):
-            raise InputError(
-                f"{path}: the key is not of the kind that fedcap federate join makes", code="bad-key"
-            )
-        if content.get("fingerprint", found) != found:
-            raise InputError(
-                f"{path} was changed: its fingerprint is not that of its key", code="changed-request"
-            )
-        return request
+        if not self.key.startswith("ecdsa-sha2-nistp384 "):
+            raise InputError("the key is not of the kind that fedcap federate join makes", code="bad-key")
+        return self
 
 
 # --- The operator's certificates
@@ -193,7 +163,7 @@ def _only_certificate(content: bytes, where: Path) -> x509.Certificate:
 
 def make_authority(folder: Path, name: str) -> str:
     """Make an authority, `ca.key` and `ca.crt`, unless it exists; return its certificate's fingerprint."""
-    if not (folder / CA_CERTIFICATE).exists():
+    if not (folder / AUTHORITY).exists():
         key = ec.generate_private_key(ec.SECP384R1())
         subject = _subject(f"{name} authority")
         builder = _builder(subject, subject, key, CA_DAYS)
@@ -201,14 +171,14 @@ def make_authority(folder: Path, name: str) -> str:
         builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
         identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         builder = builder.add_extension(identifier, critical=False)
-        _write_pair(folder / CA_KEY, key, folder / CA_CERTIFICATE, builder.sign(key, SHA384()))
-    return certificate_fingerprint(folder / CA_CERTIFICATE)
+        _write_pair(folder / AUTHORITY_KEY, key, folder / AUTHORITY, builder.sign(key, SHA384()))
+    return certificate_fingerprint(folder / AUTHORITY)
 
 
 def make_certificate(folder: Path, hosts: Sequence[str]) -> None:
     """Make the server's key and certificate, for these names and addresses, with the folder's authority."""
-    authority: Any = serialization.load_pem_private_key(read_bytes(folder / CA_KEY), None)
-    issuer = read_certificate(folder / CA_CERTIFICATE)
+    authority: Any = serialization.load_pem_private_key(read_bytes(folder / AUTHORITY_KEY), None)
+    issuer = read_certificate(folder / AUTHORITY)
     key = ec.generate_private_key(ec.SECP384R1())
     extensions: list[tuple[Any, bool]] = [
         (x509.SubjectAlternativeName([_general_name(host) for host in dict.fromkeys(hosts)]), False),
@@ -220,21 +190,21 @@ def make_certificate(folder: Path, hosts: Sequence[str]) -> None:
     builder = _builder(_subject(hosts[0]), issuer.subject, key, SERVER_DAYS)
     for extension, critical in extensions:
         builder = builder.add_extension(extension, critical=critical)
-    _write_pair(folder / SERVER_KEY, key, folder / SERVER_CERTIFICATE, builder.sign(authority, SHA384()))
+    _write_pair(folder / CERTIFICATE_KEY, key, folder / CERTIFICATE, builder.sign(authority, SHA384()))
 
 
 def certificate_problems(folder: Path, hosts: Sequence[str]) -> list[str]:
     """Return what is wrong with the server's certificate, for a server reached by these names."""
-    certificate = read_certificate(folder / SERVER_CERTIFICATE)
-    problems = date_problems(folder / CA_CERTIFICATE) + date_problems(folder / SERVER_CERTIFICATE)
+    certificate = read_certificate(folder / CERTIFICATE)
+    problems = date_problems(folder / AUTHORITY) + date_problems(folder / CERTIFICATE)
     try:
-        certificate.verify_directly_issued_by(read_certificate(folder / CA_CERTIFICATE))
+        certificate.verify_directly_issued_by(read_certificate(folder / AUTHORITY))
     except Exception:  # there are several kinds of signatures that do not fit
-        problems.append(f"{SERVER_CERTIFICATE} was not made with {CA_CERTIFICATE}: renew it")
+        problems.append(f"{CERTIFICATE} was not made with {AUTHORITY}: renew it")
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     missing = [host for host in hosts if _general_name(host) not in names]
     if missing:
-        problems.append(f"{SERVER_CERTIFICATE} is not for {', '.join(missing)}: renew it")
+        problems.append(f"{CERTIFICATE} is not for {', '.join(missing)}: renew it")
     return problems
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self, get_args
@@ -57,30 +56,8 @@ def decode(content: bytes) -> tuple[Arrays, dict[str, Any]]:
         raise Malformed("the message cannot be read") from None
 
 
-class Message(ABC):
-    """An order or an answer."""
-
-    @abstractmethod
-    def pack(self) -> tuple[Arrays, Config]:
-        """Return the message as arrays and plain values."""
-
-    @classmethod
-    @abstractmethod
-    def unpack(cls, arrays: Mapping[str, Any], config: Mapping[str, Any]) -> Self:
-        """Return the message that has these arrays and values; raise `Malformed` if there is none."""
-
-    def to_bytes(self) -> bytes:
-        """Return the message as it travels."""
-        return encode(*self.pack())
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Self:
-        """Return the message of received bytes; raise `Malformed` if there is none."""
-        return cls.unpack(*decode(content))
-
-
 @dataclass(frozen=True)
-class Order(Message):
+class Order:
     """An order of the server to one site.
 
     hello: reply whether you would take part. request: train an update from the model, for comparison only.
@@ -97,14 +74,15 @@ class Order(Message):
     models: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
     """k×D, float32."""
 
-    def pack(self) -> tuple[Arrays, Config]:
-        """Return the order as arrays and plain values."""
+    def to_bytes(self) -> bytes:
+        """Return the order as it travels."""
         config: Config = {"kind": self.kind, "round": self.round, "nonce": self.nonce, "plan": self.plan}
-        return {"models": self.models}, config
+        return encode({"models": self.models}, config)
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, Any], config: Mapping[str, Any]) -> Self:
-        """Return the order that has these arrays and values."""
+    def from_bytes(cls, content: bytes) -> Self:
+        """Return the order of received bytes; raise `Malformed` if there is none."""
+        arrays, config = decode(content)
         kind = _text(config, "kind")
         if kind not in KINDS:
             raise Malformed("the kind of order is unknown")
@@ -118,7 +96,7 @@ class Order(Message):
 
 
 @dataclass(frozen=True)
-class Answer(Message):
+class Answer:
     """A site's answer to an order. All of it is the site's own claim."""
 
     nonce: str
@@ -140,8 +118,8 @@ class Answer(Message):
     seconds: float = 0.0
     """How long the site worked."""
 
-    def pack(self) -> tuple[Arrays, Config]:
-        """Return the answer as arrays and plain values."""
+    def to_bytes(self) -> bytes:
+        """Return the answer as it travels."""
         config: Config = {
             "nonce": self.nonce,
             "round": self.round,
@@ -153,11 +131,12 @@ class Answer(Message):
         for name in ("shared_correct", "personal_correct", "refused"):
             if (value := getattr(self, name)) is not None:
                 config[name] = value
-        return {} if self.update is None else {"update": self.update}, config
+        return encode({} if self.update is None else {"update": self.update}, config)
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, Any], config: Mapping[str, Any]) -> Self:
-        """Return the answer that has these arrays and values."""
+    def from_bytes(cls, content: bytes) -> Self:
+        """Return the answer of received bytes; raise `Malformed` if there is none."""
+        arrays, config = decode(content)
         return cls(
             _text(config, "nonce"),
             _whole(config, "round"),
@@ -203,10 +182,10 @@ def _numbers(config: Mapping[str, Any], name: str) -> tuple[float, ...]:
     return tuple(_number(value, name) for value in values)
 
 
-def _array(arrays: Mapping[str, Any], name: str, axes: int) -> np.ndarray:
+def _array(arrays: Arrays, name: str, axes: int) -> np.ndarray:
     array = arrays.get(name)
-    if type(array) is not np.ndarray:
-        raise Malformed(f"{name} is not an array but {type(array).__name__}")
+    if array is None:
+        raise Malformed(f"there are no {name}")
     if array.dtype != np.float32:
         raise Malformed(f"{name} has dtype {array.dtype}, not float32"[:MAX_TEXT])
     if array.ndim != axes:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PLAN = "plan.toml"
 FREE_TO_CHANGE = ("rounds", "least", "deadline", "customised", "bundle")
 """What may change during a federation, once its sites have agreed; the rest is its course."""
+MAX_BYTES = 1_000_000
+"""The size of the largest file that is read."""
 SLACK = 1 << 16
 """Bytes of a message in addition to its models."""
 COMMENT_WIDTH = 98
@@ -51,8 +53,11 @@ class ConfigFile(BaseModel):
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Read the file."""
-        return cls.of(read_toml(Path(path)), str(path))
+        """Read the file; if that fails, raise an `InputError` of one line."""
+        path = Path(path)
+        if path.is_file() and path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path} has more than {MAX_BYTES:,} bytes", code="too-large", field=str(path))
+        return cls.of(read_toml(path), str(path))
 
     def text(self) -> str:
         """Return the content of the file: entries first, then tables; what is not set is a comment."""

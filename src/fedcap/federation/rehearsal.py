@@ -109,9 +109,9 @@ def _set_up(
         made = set_up_site(folder / "sites" / str(content["name"]), invitation, content)
         made.site.agree(invitation.plan)
         request = JoinRequest.read(made.request)
-        assert (made.server, request.client) == (fingerprint, made.client)
-        operator.ledger.ask(request.client, request.name, request.key)
-        operator.ledger.approve(request.client)
+        assert (made.server, request.fingerprint) == (fingerprint, made.client)
+        operator.ledger.ask(request.fingerprint, request.name, request.key)
+        operator.ledger.approve(request.fingerprint)
         sites.append(made.site)
         say(f"{content['name']}: key {made.client}, agreed to the plan, approved")
     return operator, sites

@@ -114,12 +114,13 @@ class Conductor:
         """Whether all rounds of the plan count."""
         return len(self.history) >= self.plan.rounds
 
-    def run(self, between: Callable[[Conductor], None] = lambda _: None, pause: float = 1.0) -> None:
-        """Play the rounds that are left. Call `between` after each, and each time a round was not played."""
+    def run(self, report: Callable[[RoundRecord | None], None] = lambda _: None, pause: float = 1.0) -> None:
+        """Play the rounds that are left; report the record of each, and none where a round was not played."""
         while not self.is_finished:
-            if self.play() is None:
+            record = self.play()
+            report(record)
+            if record is None:
                 time.sleep(pause)
-            between(self)
         self.inform()
         if self._files.finish(self.history, self.server):
             self.audit.write("finished", round=len(self.history), by=SERVER)
@@ -201,21 +202,23 @@ class Conductor:
         """
         if not self.server.round or not self.server.method.shares:
             return set()
-        newcomers = [
-            client
+        self._follow_ledger()
+        newcomers = {
+            client: entry
             for client, entry in self._connected().items()
-            if entry.state == State.APPROVED
+            if client in self.server.clients
+            and entry.state == State.APPROVED
             and entry.customised < self.plan.customised
             and self._failed_wishes[client] < FAILED_WISHES
-        ]
+        }
         greeted = self._collect("hello", dict.fromkeys(newcomers, torch.empty(0, self.plan.weights)))
         wishing = {k for k, answer in greeted.answers.items() if answer.feedback == WISHES}
         for client in sorted(wishing):
-            try:
-                self.customise(client)
-            except InputError as error:
+            why = self._customise(client)
+            if why is not None:
                 self._failed_wishes[client] += 1
-                LOG.warning("%s", error)
+                LOG.warning("no model for %s: %s", newcomers[client].name, why)
+                self.audit.write("refused", client=client, round=self.server.round, by=SERVER, reason=why)
         return wishing
 
     def inform(self) -> None:
@@ -225,25 +228,14 @@ class Conductor:
         self._collect("finished", dict.fromkeys(new, torch.empty(0, self.plan.weights)))
         self._informed = online
 
-    def customise(self, client: str) -> Answer:
-        """Give a site a model made for it, for which it trains once and takes part in no round.
+    def _customise(self, client: str) -> str | None:
+        """Give a newcomer a model made for it; return why it has none, or none if it has one.
 
-        That is the paper's Appendix A. On the server only the count of such models changes. The plan bounds
-        it, because each model reveals something about the sites most similar to it.
+        The newcomer trains once, and takes part in no round: the paper's Appendix A. On the server only the
+        count of such models changes. The plan bounds it, because each model reveals something about the sites
+        most similar to it.
         """
-        self._follow_ledger()
-        server, entry = self.server, self.ledger.entries().get(client)
-        if entry is None or not entry.allowed:
-            raise InputError(f"{client} may not take part: approve or readmit it first", code="state")
-        if not server.method.shares or not server.round:
-            raise InputError(f"there is no model for {entry.name}: no round is done yet", code="no-model")
-        if entry.customised >= self.plan.customised:
-            received = plural(entry.customised, "model")
-            raise InputError(
-                f"{entry.name} has received {received} already: the plan allows no more", code="no-model"
-            )
-        if client not in self._transport.nodes():
-            raise InputError(f"{entry.name} is not online: start its site first", code="offline")
+        server = self.server
         with single_thread():
             sent = server.models_for([client])
         asked = self._collect("request", {client: _one(sent.start)} if len(sent.pending) else {})
@@ -251,14 +243,11 @@ class Conductor:
             sent = server.models_for([client], asked.uploads()) if len(sent.pending) else sent
             models = models_by_client(sent, server.clients.names(sent.ids))
         refused: Mapping[str, str] = {**sent.rejected, **asked.failed}
-        if client not in refused and self.ledger.count_customised(client, self.plan.customised):
-            made = self._collect("customise", models)
-            if client in made.answers:
-                return made.answers[client]
-            refused = made.failed
-        why = refused.get(client, "the plan allows no more")
-        self.audit.write("refused", client=client, round=server.round, by=SERVER, reason=why)
-        raise InputError(f"no model for {entry.name}: {why}", code="no-model")
+        if client not in refused:
+            if not self.ledger.count_customised(client, self.plan.customised):
+                return "it may have no more"
+            refused = self._collect("customise", models).failed
+        return refused.get(client)
 
     def _connected(self) -> dict[str, LedgerEntry]:
         """Return the clients of the ledger that are online."""

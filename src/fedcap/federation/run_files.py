@@ -230,25 +230,17 @@ def _is_possible(answer: Answer, shares: bool) -> bool:
 @contextmanager
 def tracked(
     plan: Plan, run: Path, history: Sequence[RoundRecord], trackers: Sequence[Tracker]
-) -> Iterator[Callable[[], None]]:
-    """Yield a function that reports the new rounds of `history` to the trackers.
+) -> Iterator[Callable[[RoundRecord], None]]:
+    """Yield a function that reports a round after those of `history` to the trackers.
 
     When the block ends, the trackers get the result of the run, or none if there is none yet.
     """
     directory, tracking = RunDirectory(run), Tracking(trackers)
     settings = directory.settings()
-    known = len(history)
     plain = {} if settings is None else settings.model_dump(exclude_none=True)
     tracking.start(Tracked(plan.name, directory.path, plain, list(history)))
-
-    def report() -> None:
-        nonlocal known
-        for record in history[known:]:
-            tracking.log(record)
-        known = len(history)
-
     try:
-        yield report
+        yield tracking.log
         tracking.end(directory.result())
     finally:
         tracking.end(None)

@@ -77,7 +77,8 @@ def set_up_site(directory: Path, invitation: Invitation, content: Mapping[str, A
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     client = keys.make_key(directory)
     request = directory / f"{config.name}.request.toml"
-    keys.JoinRequest(config.name, keys.public_key(directory)).write(request)
+    key = keys.public_key(directory)
+    write_aside(request, keys.JoinRequest(name=config.name, fingerprint=client, key=key).text())
     write_aside(directory / AUTHORITY, invitation.certificate)
     write_aside(directory / INVITATION, invitation.text())
     write_aside(directory / POLICY, SitePolicy().text())

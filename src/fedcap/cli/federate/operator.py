@@ -239,7 +239,7 @@ def approve(
     ledger = Operator.open(directory).ledger
     if Path(request).is_file():
         asked = JoinRequest.read(Path(request))
-        entry = ledger.ask(asked.client, asked.name, asked.key)
+        entry = ledger.ask(asked.fingerprint, asked.name, asked.key)
     else:
         entry = ledger.find(request)
     if entry.state == State.REMOVED:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -30,9 +30,6 @@ from fedcap.federation.flower.transport import FlowerTransport, Seal, check_seal
 from fedcap.federation.messages import Answer, Malformed, Order
 from fedcap.runs import RoundRecord
 from fedcap.trackers import make_trackers
-
-if TYPE_CHECKING:
-    from fedcap.federation.rounds import Conductor
 
 BETWEEN = 10.0
 """Seconds between two questions to newcomers."""
@@ -71,17 +68,14 @@ def conduct(operator: Operator, grid: Grid) -> None:
     with Conductor(plan, operator.run, operator.ledger, transport, samples) as conductor:
         if conductor.history:
             log.info("continuing after round %s", len(conductor.history))
-        known = len(conductor.history)
-
-        def report(conductor: Conductor) -> None:
-            nonlocal known
-            for record in conductor.history[known:]:
-                log.info(round_line(record, operator.ledger.names()))
-            known = len(conductor.history)
-            track()
-
         trackers = make_trackers(operator.federation.track or ())
         with tracked(plan, operator.run, conductor.history, trackers) as track:
+
+            def report(record: RoundRecord | None) -> None:
+                if record is not None:
+                    log.info(round_line(record, operator.ledger.names()))
+                    track(record)
+
             conductor.run(report)
         log.info("all %s are done; newcomers may ask for a model", plural(plan.rounds, "round"))
         while True:

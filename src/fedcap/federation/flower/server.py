@@ -19,10 +19,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import tomli_w
-from filelock import FileLock, Timeout
 
 from fedcap.errors import InputError, RunError
-from fedcap.federation.config import Operator, held
+from fedcap.federation.config import Operator, held, is_held
 from fedcap.federation.flower import nginx
 from fedcap.federation.flower.compat import KEY_IS_KNOWN, bundle_digest, bundle_file, require_flower
 from fedcap.federation.flower.process import (
@@ -137,7 +136,7 @@ class SuperLink:
         since = time.monotonic() - self._asked
         try:
             register(self._operator, [e.key for e in self._operator.ledger.entries().values() if e.allowed])
-            if is_locked(self._operator.directory):
+            if is_held(self._operator.directory, LOCK):
                 self._seen, self._ended = True, 0 if since > STEADY_SECONDS else self._ended
             elif self._seen or since > START_SECONDS:
                 self._start_server_app()
@@ -251,27 +250,18 @@ def register(operator: Operator, keys: Iterable[str]) -> None:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the lock of the ServerApp for this process; wait while another process holds it."""
-    with FileLock(directory / LOCK):
+    with held(directory, LOCK, seconds=-1):
         write_aside(directory / PROCESS, str(os.getpid()))
         yield
-
-
-def is_locked(directory: Path) -> bool:
-    """Return whether a ServerApp runs in this directory."""
-    try:
-        with FileLock(directory / LOCK, blocking=False):
-            return False
-    except Timeout:
-        return True
 
 
 def end_server_app(directory: Path) -> None:
     """End the ServerApp of this directory, if there is one: it outlives its SuperLink for some seconds."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + END_SECONDS
-        if is_locked(directory):
+        if is_held(directory, LOCK):
             _signal_server_app(directory, number)
-        while is_locked(directory) and time.monotonic() < deadline:
+        while is_held(directory, LOCK) and time.monotonic() < deadline:
             time.sleep(0.1)
 
 
