@@ -1,4 +1,4 @@
-"""Loss, macro-F1 and accuracy per class at the end of a run, as scikit-learn computes them."""
+"""The measures at the end of a run, of all honest clients and of each, as scikit-learn computes them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import without_times
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss
+from helpers import call, without_times
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import (
+    accuracy_score,
+    balanced_accuracy_score,
+    confusion_matrix,
+    f1_score,
+    log_loss,
+    roc_auc_score,
+)
 from torch import Tensor
 
 import fedcap
 from fedcap.cli.show import summary
+from fedcap.report.pack import SizeLimit
+from fedcap.report.run import RunFiles, run_report
+from fedcap.report.tables import MEASURES
 from fedcap.runs import ClassCounts, ClassCountsRecord, Measures, Metrics, Result, RoundRecord, Settings, read
 from fedcap.runs.result import metrics_of
-from fedcap.simulation import Simulation, make_pool
+from fedcap.simulation import Simulation, evaluation, make_pool
+from fedcap.simulation.evaluation import ClassCounter
 from fedcap.state import Samples
-from fedcap.training import task
+from fedcap.training import TaskResult, task
 from fedcap.training.evaluation import EVALUATION_BATCH, evaluate
 
 QUICK: dict[str, Any] = {"rounds": 2, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
@@ -38,7 +50,24 @@ def sklearn_measures(logits: Tensor, y: Tensor, classes: int) -> Measures:
         log_loss(labels, probabilities, labels=range(classes)),
         100 * f1_score(labels, found, average="macro"),
         {str(k): None if np.isnan(v) else float(v) for k, v in enumerate(per_class)},
+        100 * balanced_accuracy_score(labels, found),
+        sklearn_area(labels, probabilities.astype(np.float32)),
+        sklearn_calibration_error(labels == found, probabilities.max(axis=1)),
     )
+
+
+def sklearn_area(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+    """The mean of one versus rest over the classes with samples and others."""
+    classes = [k for k in range(probabilities.shape[1]) if 0 < (labels == k).sum() < len(labels)]
+    areas = [roc_auc_score(labels == k, probabilities[:, k]) for k in classes]
+    return 100 * float(np.mean(areas)) if areas else None
+
+
+def sklearn_calibration_error(right: np.ndarray, confidence: np.ndarray) -> float:
+    """By the calibration curve, which has the mean accuracy and confidence of each interval with samples."""
+    accuracy, mean = calibration_curve(right, confidence, n_bins=15)
+    counts = np.bincount(np.ceil(confidence * 15).astype(int), minlength=16)
+    return float(100 * (counts[counts > 0] * np.abs(accuracy - mean)).sum() / len(right))
 
 
 def assert_near(found: Measures | None, expected: Measures) -> None:
@@ -46,6 +75,9 @@ def assert_near(found: Measures | None, expected: Measures) -> None:
     assert found.loss == pytest.approx(expected.loss, rel=1e-5)
     assert found.macro_f1 == pytest.approx(expected.macro_f1)
     assert found.per_class == pytest.approx(expected.per_class)
+    assert found.balanced_accuracy == pytest.approx(expected.balanced_accuracy)
+    assert found.auc == pytest.approx(expected.auc)
+    assert found.calibration_error == pytest.approx(expected.calibration_error, rel=1e-5)
 
 
 class Eavesdropper:
@@ -81,6 +113,109 @@ def test_a_run_ends_with_the_measures_of_all_benign_clients_answers(
     labels = torch.cat([y for _, y in heard.logits[::2]])
     found = torch.cat([logits.argmax(dim=1) for logits, _ in heard.logits[::2]])
     assert result.tacc_shared == pytest.approx(100 * accuracy_score(labels, found))
+
+
+def test_each_client_has_its_own_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Eavesdropper(monkeypatch)
+    result = fedcap.Experiment(method="fedcap", attack="ipm", **QUICK).run()
+    honest = [client for client in result.clients if not client.malicious]
+    assert len(honest) == 14
+    for at, client in enumerate(honest):
+        assert client.tested is not None
+        assert client.tested.samples == len(heard.logits[2 * at][1])
+        for reading, found in enumerate((client.tested.shared, client.tested.personal)):
+            logits, y = heard.logits[2 * at + reading]
+            expected = sklearn_measures(logits, y, 10)
+            assert found is not None
+            assert asdict(found) == pytest.approx(
+                {name: value for name, value in asdict(expected).items() if name in asdict(found)}, rel=1e-5
+            )
+    assert all(client.tested is None for client in result.clients if client.malicious)
+
+
+def answers_of(count: int, classes: int, seed: int = 3) -> tuple[Tensor, Tensor]:
+    """Return logits of which many are equal, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randint(3, (count, classes), generator=generator).float()
+    return logits, torch.randint(classes, (count,), generator=generator)
+
+
+def counted(clients: list[tuple[Tensor, Tensor]], classes: int) -> ClassCountsRecord:
+    """Count the answers of clients that give these logits, two at a time."""
+    counter = ClassCounter([str(k) for k in range(classes)], shares=False)
+    results: dict[str, TaskResult] = {}
+    for start in range(0, len(clients), 2):
+        block = {}
+        for at, (logits, y) in enumerate(clients[start : start + 2]):
+            _, counts = evaluate(Samples(logits, y), lambda x: x, count_classes=True)
+            block[str(start + at)] = TaskResult(personal_classes=counts)
+        results |= counter.take(block)
+    kept = [result.personal_classes for result in results.values()]
+    assert all(counts is not None and counts.probabilities is counts.labels is None for counts in kept)
+    return counter.record(results)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("memory", [64 << 20, 100], ids=["in memory", "in a file"])
+def test_the_areas_are_pooled_over_the_clients_samples(
+    classes: int, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "LARGEST_IN_MEMORY", memory)
+    monkeypatch.setattr(evaluation, "ROWS", 7)
+    clients = [answers_of(20 + 3 * seed, classes, seed) for seed in range(5)]
+    record = counted(clients, classes)
+    logits, y = (torch.cat(part) for part in zip(*clients, strict=True))
+    assert_near(metrics_of(record).personal, sklearn_measures(logits, y, classes))
+    probabilities = torch.softmax(logits.double(), dim=1).float().numpy()
+    score = probabilities[:, 1] if classes == 2 else probabilities
+    whole = roc_auc_score(y.numpy(), score, multi_class="ovr")
+    assert record.personal.auc == pytest.approx(100 * whole)
+    for (own, labels), tested in zip(clients, record.clients.values(), strict=True):
+        assert tested.personal.auc == pytest.approx(sklearn_measures(own, labels, classes).auc)
+
+
+def test_measures_that_are_not_defined_are_null() -> None:
+    """One client has one class, and another answers NaN: its own measures, and the pooled ones, are none."""
+    logits, y = answers_of(20, 3)
+    single = counted([(logits, torch.zeros_like(y))], 3)
+    assert single.personal.auc is None
+    assert single.clients["0"].personal.auc is None
+    assert single.clients["0"].personal.calibration_error is not None
+    broken = counted([(logits, y), (logits * torch.nan, y)], 3)
+    assert (broken.personal.auc, broken.personal.calibration_error) == (None, None)
+    assert metrics_of(broken).personal.balanced_accuracy is None
+    assert set(asdict(broken.clients["1"].personal).values()) == {None}
+    assert broken.clients["0"].personal.auc is not None
+
+
+def test_a_run_shows_the_measures_of_its_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = fedcap.Experiment(attack="ipm", **QUICK).run(out=tmp_path / "run")
+    code, out, _ = call(capsys, "show", tmp_path / "run")
+    assert code == 0
+    client = next(client for client in result.clients if not client.malicious)
+    assert client.tested is not None
+    reading = result.history[-1].accuracy.reading  # type: ignore[union-attr]
+    own, overall = getattr(client.tested, reading), getattr(result.metrics, reading)
+    (row,) = (
+        line for line in out.splitlines() if line.startswith(f"│ {client.id} ") and "honest" not in line
+    )
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        client.id,
+        str(client.tested.samples),
+        *(f"{value:.1f}" for value in asdict(own).values()),
+    ]
+    assert f"balanced accuracy shared {result.metrics.shared.balanced_accuracy:.1f}" in out  # type: ignore[union-attr]
+    code, out, _ = call(capsys, "show", tmp_path / "run", "--json")
+    (shown,) = json.loads(out)
+    assert shown["AUC"] == overall.auc
+    assert shown["result"]["clients"][int(client.id)]["tested"] == asdict(client.tested)
+    report = run_report(RunFiles.read(tmp_path / "run"), SizeLimit()).run
+    assert report is not None
+    (found,) = (row for row in report.clients if row.name == client.id)
+    assert found.tested == client.tested.samples
+    assert found.auc == pytest.approx(own.auc, abs=0.005)
+    assert [fact.name for fact in report.measures] == list(MEASURES)
+    assert f"AUC {report.measures[2].value}" == f"AUC {overall.auc:.1f} %"
 
 
 def test_local_has_no_shared_measures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,12 +299,9 @@ def test_more_samples_than_a_batch_are_counted_whole() -> None:
     y = torch.randint(3, (total,), generator=generator)
     _, counts = evaluate(Samples(logits, y), lambda x: x, count_classes=True)
     assert counts is not None
-    found = metrics_of(
-        ClassCountsRecord(
-            ["0", "1", "2"], None, ClassCounts(counts.actual, counts.predicted, counts.correct, counts.loss)
-        )
-    )
-    assert_near(found.personal, sklearn_measures(logits, y, 3))
+    counter = ClassCounter(["0", "1", "2"], shares=False)
+    found = counter.record(counter.take({"a": TaskResult(personal_classes=counts)}))
+    assert_near(metrics_of(found).personal, sklearn_measures(logits, y, 3))
 
 
 def test_a_loss_that_is_not_finite_is_null() -> None:

@@ -29,7 +29,7 @@ def show(
 
     One run is shown with each of its clients, several as a table. Runs need not be finished.
     """
-    from fedcap.report.tables import clients_table, summary_table
+    from fedcap.report.tables import clients_table, measures_table, summary_table
     from fedcap.runs import read
 
     runs = [read(directory) for directory in directories]
@@ -39,6 +39,8 @@ def show(
     elif len(runs) == 1:
         echo(_summary(runs[0]))
         print_table(clients_table(runs[0], CLIENTS_SHOWN))
+        if (measures := measures_table(runs[0], CLIENTS_SHOWN)) is not None:
+            print_table(measures)
     else:
         print_table(_brief(table))
         for number, run in enumerate(runs, start=1):
@@ -123,12 +125,20 @@ def summary(settings: Settings, result: Result, path: Path) -> str:
 
 
 def _measures(metrics: Metrics) -> str:
-    """Return loss and macro-F1 in a line; a loss that is not finite is shown as a dash."""
+    """Return loss and macro-F1 in a line, and what else was recorded; a dash stands for no finite number."""
     readings = {"shared": metrics.shared, "personal": metrics.personal}
     found = {name: measures for name, measures in readings.items() if measures is not None}
-    loss = ", ".join(f"{name} {_number(measures.loss, '.3f')}" for name, measures in found.items())
-    f1 = ", ".join(f"{name} {_number(measures.macro_f1, '.1f')}" for name, measures in found.items())
-    return f"loss {loss}; macro-F1 {f1} %"
+
+    def of(name: str, form: str) -> str:
+        return ", ".join(f"{reading} {_number(getattr(it, name), form)}" for reading, it in found.items())
+
+    lines = [f"loss {of('loss', '.3f')}; macro-F1 {of('macro_f1', '.1f')} %"]
+    if metrics.personal.calibration_error is not None:
+        lines += [
+            f"balanced accuracy {of('balanced_accuracy', '.1f')} %; AUC {of('auc', '.1f')} %",
+            f"calibration error {of('calibration_error', '.1f')} %",
+        ]
+    return f"\n{' ' * 13}".join(lines)
 
 
 def _number(value: float | None, form: str) -> str:

@@ -184,6 +184,13 @@ class Client:
     """Why it was removed or is suspected; empty otherwise."""
     identity: str = ""
     """The fingerprint of its key, if that is not its name."""
+    tested: int | None = None
+    """The number of its test samples."""
+    macro_f1: float | None = None
+    balanced_accuracy: float | None = None
+    auc: float | None = None
+    calibration_error: float | None = None
+    """Measures in the last round, in the better reading; None if they were not recorded."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +207,8 @@ class RunData:
     costs: Costs | None = None
     classes: Sequence[ClassAccuracy] = ()
     """The accuracy on each class in the last round, in the better reading, if it was recorded."""
+    measures: Sequence[Fact] = ()
+    """Measures over all test samples in the last round, in the better reading, if they were recorded."""
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,14 @@ from fedcap.report.model import (
     Spread,
 )
 from fedcap.report.pack import SizeLimit
+from fedcap.report.tables import MEASURES
 from fedcap.runs import (
     CONFIG,
     MIXING,
     PROVENANCE,
     RESULT,
     Accuracy,
+    Measures,
     Mixing,
     Provenance,
     Reason,
@@ -321,6 +323,7 @@ def _run_data(files: RunFiles, local: RunData | None, standings: Standings, limi
         mixing=_mixing(files, clients, limit),
         costs=_costs(files, limit),
         classes=_classes(files),
+        measures=_overall_measures(files),
     )
 
 
@@ -378,6 +381,7 @@ def _clients(
                 removed=when if state == "removed" else None,
                 reason=limit.text(reason),
                 identity=client if standing else "",
+                **_client_measures(files, client),
             )
         )
     return rows
@@ -530,13 +534,38 @@ def _costs(files: RunFiles, limit: SizeLimit) -> Costs | None:
 
 
 def _classes(files: RunFiles) -> list[ClassAccuracy]:
+    better = _better(files)
+    if better is None:
+        return []
+    return [ClassAccuracy(name, _rounded(value)) for name, value in better.per_class.items()]
+
+
+def _better(files: RunFiles) -> Measures | None:
+    """Return the measures of the last round in the better reading."""
     result = files.result
     if result is None or result.metrics is None:
-        return []
+        return None
     better = result.metrics.shared
     if better is None or result.tacc_shared is None or result.tacc_shared <= result.tacc_personal:
         better = result.metrics.personal
-    return [ClassAccuracy(name, _rounded(value)) for name, value in better.per_class.items()]
+    return better
+
+
+def _overall_measures(files: RunFiles) -> list[Fact]:
+    better = _better(files)
+    found = {name: getattr(better, field, None) for name, field in MEASURES.items()}
+    return [Fact(name, f"{value:.1f} %") for name, value in found.items() if value is not None]
+
+
+def _client_measures(files: RunFiles, client: str) -> dict[str, Any]:
+    """Return the number of test samples and the measures of one client; empty if they were not recorded."""
+    last = files.rounds[-1] if files.rounds else None
+    if last is None or last.accuracy is None or last.tallies is None or client not in last.tallies.clients:
+        return {}
+    tested = last.tallies.clients[client]
+    measures = tested.shared if last.accuracy.reading == "shared" else tested.personal
+    found = {name: _rounded(getattr(measures, name)) for name in MEASURES.values()}
+    return {"tested": tested.samples, **found}
 
 
 def _rounded(value: float | None, digits: int = 2) -> float | None:

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcap.files import Value
+from fedcap.runs.result import Metrics
+from fedcap.runs.rounds import TestedClient
 from fedcap.runs.run import Run
 
 DIVERGED_NOTE = "† diverged: weights of honest clients became NaN or infinite."
+MEASURES = {
+    "macro-F1": "macro_f1",
+    "balanced accuracy": "balanced_accuracy",
+    "AUC": "auc",
+    "calibration error": "calibration_error",
+}
+"""The columns of the measures of the last round, and their fields in results."""
 SUMMARY_COLUMNS = (
     "data set",
     "method",
@@ -19,6 +28,7 @@ SUMMARY_COLUMNS = (
     "shared",
     "personal",
     "worst client",
+    *MEASURES,
     "malicious",
     "malicious removed",
     "honest removed",
@@ -26,7 +36,8 @@ SUMMARY_COLUMNS = (
 )
 SUMMARY_NOTE = (
     "Accuracy in percent on the honest clients' own test samples, in the last evaluated round: the better of "
-    "shared (the model that a client receives) and personal (its own model)."
+    "shared (the model that a client receives) and personal (its own model). The measures are in percent, "
+    "with the same models, in the last round."
 )
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -136,10 +147,23 @@ def _summary_row(run: Run) -> list[Value]:
         settings.seed,
         done if run.result else f"{done} of {settings.rounds}",
         *accuracies,
+        *_measures(None if run.result is None else run.result.metrics, _reading(run)),
         len(malicious),
         *removed,
         run.diverged,
     ]
+
+
+def _reading(run: Run) -> str:
+    """Return the reading with the higher accuracy, in the last evaluated round."""
+    accuracy = None if run.evaluated is None else run.evaluated.accuracy
+    return "personal" if accuracy is None else accuracy.reading
+
+
+def _measures(found: Metrics | TestedClient | None, reading: str) -> list[Value]:
+    """Return the measures of one reading; none where they were not recorded."""
+    measures = getattr(found, reading, None)
+    return [getattr(measures, name, None) for name in MEASURES.values()]
 
 
 def clients_table(run: Run, most: int | None = None) -> Table:
@@ -158,3 +182,20 @@ def clients_table(run: Run, most: int | None = None) -> Table:
     left = len(run.clients) - len(clients)
     notes = [f"… and {left:,} more"] * bool(left)
     return Table(("client", "", "shared, %", "personal, %", "removed"), rows, notes=notes)
+
+
+def measures_table(run: Run, most: int | None = None) -> Table | None:
+    """Return a row per tested client, or for the first ones: its test samples and its measures.
+
+    None if the run did not record any.
+    """
+    reading = _reading(run)
+    rows: list[list[Value]] = [
+        [client.id, client.tested.samples, *_measures(client.tested, reading)]
+        for client in run.clients
+        if client.tested is not None
+    ]
+    left = 0 if most is None else max(0, len(rows) - most)
+    notes = [f"… and {left:,} more"] * bool(left)
+    notes.append(f"In percent, with the {reading} models, in the last round.")
+    return Table(("client", "test samples", *MEASURES), rows[:most], notes=notes) if rows else None

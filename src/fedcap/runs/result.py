@@ -1,12 +1,15 @@
 """The result of a run, computed from its records, its clients and the names of the malicious ones.
 
 It is a pure function of them: a run that was interrupted and resumed, or read from its files, has the same
-result as a run that was not. The last round also has loss, macro-F1 and the accuracy per class. Of the honest
-clients' test samples, a_c are of class c, p_c were predicted to be of class c, and t_c of those correctly:
+result as a run that was not. The last round also has loss, macro-F1, balanced accuracy, the area under the
+ROC curve, the calibration error and the accuracy per class, over the pooled test samples of all honest
+clients and of each client. Of these samples, a_c are of class c, p_c were predicted to be of class c, and
+t_c of those correctly:
 
     accuracy_c = t_c / a_c,    F1_c = 2 t_c / (a_c + p_c)
 
-Macro-F1 is the mean of F1_c over the classes that occur among the labels or the predictions.
+Macro-F1 is the mean of F1_c over the classes that occur among the labels or the predictions, balanced
+accuracy the mean of accuracy_c over the classes that occur among the labels.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from pydantic import TypeAdapter
 from fedcap.errors import InputError, plural
 from fedcap.names import LONGEST_LIST
 from fedcap.runs.findings import all_removed, still_rising
-from fedcap.runs.rounds import ClassCounts, ClassCountsRecord, RoundRecord, finite
+from fedcap.runs.rounds import ClassCounts, ClassCountsRecord, RoundRecord, TestedClient, finite
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,6 +57,8 @@ class ClientResult:
     personal: float | None
     """Test accuracies in the last evaluated round, in percent; none for malicious clients."""
     removed: Removal | None
+    tested: TestedClient | None = None
+    """The number of its test samples and its measures in the last round; none if these were not recorded."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,12 @@ class Measures:
     """The mean F1 of the classes, in percent."""
     per_class: Mapping[str, float | None]
     """The accuracy on the samples of each class, in percent; none for a class without samples."""
+    balanced_accuracy: float | None = None
+    """The mean accuracy of the classes, in percent."""
+    auc: float | None = None
+    """The area under the ROC curve, in percent: the mean of one versus rest over the classes."""
+    calibration_error: float | None = None
+    """The expected calibration error, in percent. Older versions did not record the last three."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +148,12 @@ class Result:
         del content["history"], content["models"]
         if not self.unlisted:  # as in files of older versions
             del content["unlisted"]
+        if all(client.tested is None for client in self.clients):
+            for client in content["clients"]:
+                del client["tested"]
+            for measures in filter(None, (content["metrics"] or {}).values()):
+                for name in ("balanced_accuracy", "auc", "calibration_error"):
+                    del measures[name]
         return json.dumps(finite(content), indent=2, allow_nan=False)
 
     @classmethod
@@ -192,6 +209,8 @@ def client_results(
     malicious = frozenset(malicious)
     accuracy = next((record.accuracy for record in reversed(history) if record.accuracy is not None), None)
     tested = {} if accuracy is None else accuracy.clients
+    tallies = history[-1].tallies if history else None
+    measured = {} if tallies is None else tallies.clients
     removed = removals(history)
     return [
         ClientResult(
@@ -200,6 +219,7 @@ def client_results(
             tested[client].shared if client in tested else None,
             tested[client].personal if client in tested else None,
             removed.get(client),
+            measured.get(client),
         )
         for client in recorded_clients(history, clients)
     ]
@@ -243,17 +263,31 @@ def metrics_of(counts: ClassCountsRecord) -> Metrics:
 
 
 def _measures(counts: ClassCounts, classes: Sequence[str]) -> Measures:
-    rows = list(zip(counts.actual, counts.predicted, counts.correct, strict=True))
-    f1 = [200 * correct / (actual + predicted) for actual, predicted, correct in rows if actual + predicted]
-    total = sum(counts.actual)
+    total, is_recorded = sum(counts.actual), counts.calibration_error is not None
     return Measures(
         loss=None if counts.loss is None or not total else finite(counts.loss / total),
-        macro_f1=sum(f1) / len(f1) if f1 else None,
+        macro_f1=macro_f1(counts.actual, counts.predicted, counts.correct),
         per_class={
             name: 100 * correct / actual if actual else None
-            for name, (actual, _, correct) in zip(classes, rows, strict=True)
+            for name, actual, correct in zip(classes, counts.actual, counts.correct, strict=True)
         },
+        balanced_accuracy=balanced_accuracy(counts.actual, counts.correct) if is_recorded else None,
+        auc=counts.auc,
+        calibration_error=counts.calibration_error,
     )
+
+
+def macro_f1(actual: Sequence[int], predicted: Sequence[int], correct: Sequence[int]) -> float | None:
+    """Return the mean F1 of the classes, in percent, from counts by class; none without samples."""
+    rows = zip(actual, predicted, correct, strict=True)
+    f1 = [200 * right / (there + found) for there, found, right in rows if there + found]
+    return sum(f1) / len(f1) if f1 else None
+
+
+def balanced_accuracy(actual: Sequence[int], correct: Sequence[int]) -> float | None:
+    """Return the mean accuracy of the classes, in percent, from counts by class; none without samples."""
+    found = [100 * right / there for there, right in zip(actual, correct, strict=True) if there]
+    return sum(found) / len(found) if found else None
 
 
 DIVERGED = "honest clients' weights became NaN or infinite; accuracy means nothing"

@@ -67,6 +67,30 @@ class ClassCounts:
     """The number of samples of the class that were predicted correctly."""
     loss: float | None
     """The sum of the cross-entropy over all samples; none if it was not finite."""
+    auc: float | None = None
+    """The area under the ROC curve over all samples, in percent: the mean of one versus rest over the
+    classes; none if the samples are of one class, or if an answer is not finite."""
+    calibration_error: float | None = None
+    """The expected calibration error over all samples, in percent; none if an answer is not finite."""
+
+
+@dataclass(frozen=True)
+class ClientMeasures:
+    """The measures of one reading on the test samples of one client, in percent."""
+
+    macro_f1: float | None
+    balanced_accuracy: float | None
+    auc: float | None
+    calibration_error: float | None
+
+
+@dataclass(frozen=True)
+class TestedClient:
+    """The test of one honest client: the number of its test samples, and the measures of both readings."""
+
+    samples: int
+    shared: ClientMeasures | None
+    personal: ClientMeasures
 
 
 @dataclass(frozen=True)
@@ -77,6 +101,8 @@ class ClassCountsRecord:
     """The names of the classes, in the order of the counts."""
     shared: ClassCounts | None
     personal: ClassCounts
+    clients: Mapping[str, TestedClient] = field(default_factory=dict)
+    """The clients that were tested; empty in records of older versions."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from fedcap.server.index import ClientIndex
 from fedcap.server.server import Server
 from fedcap.server.uploads import Upload
 from fedcap.simulation.adversary import Adversary
-from fedcap.simulation.evaluation import Stopwatch, count_classes, measure_accuracy
+from fedcap.simulation.evaluation import ClassCounter, Stopwatch, measure_accuracy
 from fedcap.simulation.inputs import scaling_tensors
 from fedcap.simulation.settings import Setup
 from fedcap.simulation.store import ClientStore
@@ -293,8 +293,9 @@ class Simulation:
         known = results
         if evaluate and not is_last and self._all_are_removed:
             is_last, known = True, {}  # no round will follow: test all clients again, and count the classes
-        tested = self._evaluate(before, known, number, is_last, watch) if evaluate else None
         shares = self.method.shares
+        counter = ClassCounter(self.data.class_names, shares) if is_last else None
+        tested = self._evaluate(before, known, number, counter, watch) if evaluate else None
         record = RoundRecord(
             round=number,
             participants=clients,
@@ -305,7 +306,7 @@ class Simulation:
             diverged=[k for k, result in results.items() if not result.is_finite and k not in self.malicious],
             bytes=transmitted,
             seconds=watch.seconds(),
-            tallies=count_classes(tested, self.data.class_names, shares) if tested and is_last else None,
+            tallies=counter.record(tested) if tested and counter else None,
             **outcome_fields(outcome),
         )
         if tested is not None:
@@ -385,7 +386,7 @@ class Simulation:
         before: Server,
         results: Mapping[str, TaskResult],
         number: int,
-        count: bool,
+        counter: ClassCounter | None,
         watch: Stopwatch,
     ) -> dict[str, TaskResult]:
         """Return the test results of the clients to be tested, whether they took part in the round or not.
@@ -395,6 +396,8 @@ class Simulation:
         never trained only the received one.
         """
         found = dict(results)
+        if counter is not None:
+            found |= counter.take({client: found[client] for client in self._tested if client in found})
         outside = [client for client in self._tested if client not in found]
         size = max(SMALLEST_BLOCK, min(EVALUATION_BLOCK, BLOCK_WEIGHTS // self.layout.size))
         for block in (outside[start : start + size] for start in range(0, len(outside), size)):
@@ -407,7 +410,8 @@ class Simulation:
                     sent = before.models_for(block, requests)
             with watch.on("evaluate"):
                 served = before.clients.names(sent.ids)
-                found |= self._clients.test(block, sent, served, number, count)
+                tests = self._clients.test(block, sent, served, number, counter is not None)
+                found |= tests if counter is None else counter.take(tests)
         return {client: found[client] for client in self._tested}
 
     def _bytes(self, sent: Sent, clients: int, pending: int) -> int:

@@ -311,6 +311,11 @@ export function clientsSection({ run: { clients }, ui, choose }) {
       value: ({ gain }) => gain,
       text: ({ gain }) => points(gain),
     },
+    number("test samples", "tested", "samples on which its models were tested", grouped),
+    number("macro-F1", "macro_f1", "mean F1 of the classes, in the last round", percent),
+    number("balanced", "balanced_accuracy", "mean accuracy of the classes, in the last round", percent),
+    number("AUC", "auc", "area under the ROC curve, in percent: mean of one versus rest over the classes", percent),
+    number("calibration error", "calibration_error", "expected calibration error in the last round", percent),
     number("share in models", "share", "its mean share in all models that were last sent, its own included", percent),
     { label: "rounds", value: ({ rounds }) => rounds, help: "rounds in which it took part" },
     number("not counted", "not_counted", "rounds in which its update was not counted", grouped),
@@ -333,7 +338,9 @@ export function classesSection({ run }) {
   if (!run.classes?.length) return null;
   const rows = run.classes.map(({ name, accuracy }) => [name, accuracy]);
   const text = "In percent, on the test samples of all honest clients in the last round, with the better of shared and personal models.";
-  return { node: section("classes", "Accuracy by class", text, figure("By class", barChart(rows, percent, 100))) };
+  const measures = (run.measures ?? []).map(({ name, value }) => `${name} ${value}`).join(", ");
+  const chart = figure("By class", barChart(rows, percent, 100));
+  return { node: section("classes", "Accuracy by class", text, measures && h("p", `${measures}.`), chart) };
 }
 
 export function costSection({ run: { costs } }) {
