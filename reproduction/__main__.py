@@ -3,6 +3,7 @@
 python -m reproduction run NAME...        play what has not finished of tables and figures
 python -m reproduction run --all          play everything that is planned, in order
 python -m reproduction show [NAME]        list the tables and figures, or show one
+python -m reproduction tune               choose the methods' main options before any attack is seen
 python -m reproduction write              write docs/RESULTS.md, REPRODUCING.md and ROBUSTNESS.md
 python -m reproduction replay             play recorded runs again and compare
 """
@@ -35,6 +36,9 @@ from reproduction.plan import PLAN
 from reproduction.recorded import Recorded, grid_cells
 from reproduction.replay import choose, replay
 from reproduction.setups import STAND_IN
+from reproduction.tuning import SPACES, TUNED_ON, record
+from reproduction.tuning import choose as choose_options
+from reproduction.tuning import table as tuning_table
 from reproduction.write import write_pages
 
 FIT = 7
@@ -160,6 +164,15 @@ def write(args: argparse.Namespace) -> int:
     return DONE
 
 
+def tune(args: argparse.Namespace) -> int:
+    """Choose the methods' main options before any attack is seen; record the choices."""
+    for name in SPACES:
+        choice = choose_options(args.dataset, name, parse_seeds(args.seeds), args.out, _engine(args))
+        record(choice, args.results)
+        print(tuning_table([choice]).markdown(), flush=True)
+    return DONE
+
+
 def play_again(args: argparse.Namespace) -> int:
     """Play recorded runs again and compare."""
     chosen = choose([args.results], args.sample, args.seed)
@@ -224,7 +237,11 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     playing, showing = command("run", run), command("show", show)
-    writing, replaying = command("write", write), command("replay", play_again)
+    writing, replaying, tuning = (
+        command("write", write),
+        command("replay", play_again),
+        command("tune", tune),
+    )
     playing.add_argument("names", nargs="*", metavar="NAME", help="tables or figures: see show")
     playing.add_argument("--all", action="store_true", help="everything that is planned, in order")
     playing.add_argument("--seeds", default="0", help="seeds: 0-2,7")
@@ -240,7 +257,10 @@ def _parser() -> argparse.ArgumentParser:
         part.add_argument("--attack", help="only this attack, or none")
         part.add_argument("--rounds", type=int, help="rounds of each run")
         part.add_argument("--out", type=Path, default=Path("fedcap-paper"), help="folder of the runs")
-    for part in (playing, replaying):
+    tuning.add_argument("--dataset", choices=TUNED_ON, default=TUNED_ON[0], help="the data set")
+    tuning.add_argument("--seeds", default="0-2", help="seeds: 0-2,7")
+    tuning.add_argument("--out", type=Path, default=Path("fedcap-tuning"), help="folder of the runs")
+    for part in (playing, replaying, tuning):
         part.add_argument("--workers", type=int, help="runs at once; by default one per core")
         part.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help="play on a Ray cluster")
     replaying.add_argument("--sample", type=int, help="only this number of runs, chosen at random")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import sqrt
 from statistics import fmean
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedcap.runs import Outcome
 from reproduction.cells import Item, PaperCell
 from reproduction.published import NAN_SCORES
 from reproduction.recorded import Recorded
-from reproduction.setups import ONE_SETTING, SET_UP_OF
+from reproduction.setups import ONE_SETTING, SET_UP_OF, TEST_SAMPLES
 from reproduction.templates import section
 
 HOW_TO_READ = (
@@ -148,6 +149,25 @@ def table(
     return Table(["", *columns], lines, heading, _notes(inside, seeds, brief))
 
 
+def standard_error(accuracy: float, dataset: str) -> float:
+    """Return the standard error, in points, of an accuracy on a data set's test samples."""
+    share = accuracy / 100
+    return 100 * sqrt(share * (1 - share) / TEST_SAMPLES[dataset])
+
+
+def _error_note(inside: Sequence[Compared]) -> list[str]:
+    """Return the standard error of the highest accuracy of a table, if the test samples are known."""
+    accuracies = [each for each in inside if each.cell.measure.is_accuracy and each.mean is not None]
+    best = max(accuracies, key=lambda each: each.mean or 0.0, default=None)
+    if best is None or best.mean is None or best.cell.dataset not in TEST_SAMPLES:
+        return []
+    error = standard_error(best.mean, best.cell.dataset)
+    samples = TEST_SAMPLES[best.cell.dataset]
+    return [
+        f"{samples} test samples: {best.mean:.1f} % of one seed has a standard error of {error:.1f} points."
+    ]
+
+
 def _notes(inside: Sequence[Compared], seeds: int, brief: bool) -> list[str]:
     printed = any(each.cell.published is not None for each in inside)
     notes = [HOW_TO_READ] * (printed and not brief)
@@ -156,6 +176,7 @@ def _notes(inside: Sequence[Compared], seeds: int, brief: bool) -> list[str]:
         notes += [f"The paper's figures are for {name}: no difference is taken." for name in sorted(replaced)]
     fewer = any(0 < len(each.runs) < seeds for each in inside)
     notes.append("One seed." if seeds == 1 else f"{seeds} seeds{'; fewer are in brackets' * fewer}.")
+    notes += _error_note(inside)
     return notes + [DIVERGED_NOTE] * (any(each.diverged for each in inside) and not brief)
 
 

@@ -1,7 +1,9 @@
-"""The grid of every method under every attack on `digits`: where FedCAP does not lead, and the worst attacks.
+"""The grid of every method under every attack on `digits`: FedCAP against each method, and the worst attacks.
 
-A method's worst attack is taken over all attacks and variants that it was run under, in any grid on the same
-data with the same seeds.
+Methods are compared by their differences at each seed. From ten seeds on a difference is clear if its p-value
+(sign-flip test, Holm's correction over the attacks) is below 0.05. Fewer seeds cannot reach that: with them a
+difference is clear if its 95 % interval does not contain 0. A method's worst attack is taken over all attacks
+and variants that it was run under, in any grid on the same data.
 """
 
 from __future__ import annotations
@@ -9,13 +11,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from statistics import fmean
 
 from fedcap.files import Value
-from fedcap.report.panel import NO_ATTACK, Estimate, Finished, Panel, attack_title, make_panels, row_label
+from fedcap.report.panel import (
+    NO_ATTACK,
+    Difference,
+    Estimate,
+    Finished,
+    Panel,
+    attack_title,
+    make_panels,
+    row_label,
+)
 from fedcap.report.tables import Table
 
 FEDCAP, HARDENED = "fedcap", "hardened"
 _HARDENED_IN_MATRIX = "fedcap, hardened"
+ENOUGH_FOR_TESTS = 10
+"""With n seeds the smallest p-value of the sign-flip test is 2/2ⁿ: 0.002 with ten, 0.06 with five."""
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,6 @@ class Lead:
     best: Estimate
     """The highest mean of the other methods."""
     is_clear: bool
-    """Whether the 95 % interval of the paired difference is above 0."""
 
     def __str__(self) -> str:
         return f"{attack_title(self.attack)} ({self.fedcap.mean:.1f}, {self.rival} {self.best.mean:.1f})"
@@ -59,24 +73,31 @@ class WorstCase:
     """Without attack."""
     attack: str
     worst: Estimate
+    common_attack: str
+    common_worst: Estimate
+    """Over the attacks of the matrix only, under which every method was run."""
 
 
 def without_repeats(finished: Finished) -> tuple[Finished, Mapping[str, str]]:
     """Return the runs without attacks that repeat another, and these attacks with the one that they repeat.
 
-    An attack repeats another if every method has the same figures under both, seed by seed.
+    An attack repeats another if every method has the same figures under both, at each seed at which it was
+    run under both. At least half of the other's methods must have been run under it.
     """
     figures: dict[str, dict[tuple[str, str, str], tuple[float | None, ...]]] = {}
     for place, run in finished:
-        at = (place["dataset"], row_label(place), place["seed"])
+        at = (row_label(place), place["dataset"], place["seed"])
         values = (run.tacc_shared, run.tacc_personal, run.fpr, run.fnr)
         figures.setdefault(place["attack"], {})[at] = values
-    names = list(figures)
-    repeats = {
-        attack: first
-        for position, attack in enumerate(names)
-        if (first := next((other for other in names[:position] if figures[other] == figures[attack]), None))
-    }
+    methods = {attack: {method for method, *_ in own} for attack, own in figures.items()}
+    ranked = sorted(figures, key=lambda attack: -len(figures[attack]))
+    repeats: dict[str, str] = {}
+    for position, attack in enumerate(ranked):
+        for other in ranked[:position]:
+            covers = 2 * len(methods[attack]) >= len(methods[other]) and other not in repeats
+            if covers and figures[attack].items() <= figures[other].items():
+                repeats[attack] = other
+                break
     return [(place, run) for place, run in finished if place["attack"] not in repeats], repeats
 
 
@@ -93,9 +114,36 @@ def leads(panel: Panel) -> list[Lead]:
         best = max(means, key=lambda rival: means[rival].mean)
         gap = differences[best][attack]
         if gap.mean > 0:
-            is_clear = gap.half_width is not None and gap.mean > gap.half_width
-            found.append(Lead(attack, ours, best, means[best], is_clear))
+            found.append(Lead(attack, ours, best, means[best], is_clear(gap)))
     return found
+
+
+def is_clear(gap: Difference) -> bool:
+    """Whether a difference between two methods is more than chance between seeds."""
+    if len(gap.seeds) >= ENOUGH_FOR_TESTS:
+        return gap.p_holm < SIGNIFICANT
+    return gap.half_width is not None and abs(gap.mean) > gap.half_width
+
+
+def duels_table(panel: Panel) -> Table:
+    """Return a row for each method: under how many attacks FedCAP's mean is above or below the method's."""
+    rows: list[list[Value]] = []
+    for name in panel.methods:
+        gaps = panel.differences(FEDCAP, name)
+        calm = gaps.pop(NO_ATTACK, None)
+        if name == FEDCAP or not gaps:
+            continue
+        counts = []
+        for sign in (1, -1):
+            found = [gap for gap in gaps.values() if sign * gap.mean > 0]
+            counts.append(f"{len(found)} ({sum(map(is_clear, found))})")
+        mean = fmean(gap.mean for gap in gaps.values())
+        seeds = {len(gap.seeds) for gap in gaps.values()}
+        number = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{seeds.pop()}"
+        calm_text = None if calm is None else f"{calm.mean:+.1f}"
+        rows.append([name, calm_text, f"{mean:+.1f}", *counts, len(gaps), number])
+    columns = ("method", "no attack", "mean over attacks", "FedCAP higher", "lower", "attacks", "seeds")
+    return Table(columns, rows)
 
 
 def worst_cases(matrix: Finished, others: Sequence[Finished]) -> list[WorstCase]:
@@ -119,9 +167,11 @@ def worst_cases(matrix: Finished, others: Sequence[Finished]) -> list[WorstCase]
                     seen.add(runs)
                     means[attack] = mean
         calm = means.pop(NO_ATTACK, None)
-        if means:
-            attack = min(means, key=lambda name: means[name].mean)
-            found.append(WorstCase(method, len(means), calm, attack, means[attack]))
+        common = [attack for attack in panels[0].attacks if attack in means]
+        if common:
+            worst, usual = (min(names, key=lambda name: means[name].mean) for names in (means, common))
+            case = WorstCase(method, len(means), calm, worst, means[worst], usual, means[usual])
+            found.append(case)
     return sorted(found, key=lambda case: -case.worst.mean)
 
 
@@ -134,11 +184,20 @@ def _renamed(finished: Finished) -> Finished:
 
 
 def worst_table(cases: Sequence[WorstCase]) -> Table:
-    """Return a row for each method: its accuracy without attack, and under its worst attack or variant."""
+    """Return a row for each method: without attack, and under the worst attack, of the matrix and of all."""
     rows: list[list[Value]] = [
-        [case.method, _text(case.calm), _text(case.worst), case.attack, case.attacks] for case in cases
+        [
+            case.method,
+            _text(case.calm),
+            f"{_text(case.common_worst)}, {attack_title(case.common_attack)}",
+            f"{_text(case.worst)}, {attack_title(case.attack)}",
+            case.attacks,
+            len(case.worst.seeds),
+        ]
+        for case in cases
     ]
-    return Table(["method", "no attack", "worst", "attack or variant", "attacks and variants run"], rows)
+    columns = ("method", "no attack", "worst of the common attacks", "worst of all", "attacks", "seeds")
+    return Table(columns, rows)
 
 
 def _text(estimate: Estimate | None) -> str | None:

@@ -1,9 +1,13 @@
-"""`docs/RESULTS.md`: a summary of one screen, the paper's tables and figures, the grid of every method."""
+"""`docs/RESULTS.md`: a summary, and FedCAP against each method. Two pages have the long tables.
+
+`results/paper.md` has the paper's tables and figures, `results/matrix.md` the grid of every method.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import sqrt
 from statistics import fmean
 
@@ -12,34 +16,47 @@ from fedcap.experiments.comparison import Comparison, map_name
 from fedcap.report.panel import NO_ATTACK, Finished, Panel, attack_title
 from fedcap.report.tables import Table
 from reproduction.cells import POINTS, Item, PaperCell
-from reproduction.compare import Compared, by_heading, compare, contests, reason, table
+from reproduction.compare import Compared, by_heading, compare, contests, reason, standard_error, table
 from reproduction.items import items
-from reproduction.matrix import Grids, leads, without_repeats, worst_cases, worst_table
+from reproduction.matrix import Grids, duels_table, leads, without_repeats, worst_cases, worst_table
 from reproduction.pictures import pictures
 from reproduction.recorded import Recorded, distinct, resolved
 from reproduction.setups import DATASETS, ONE_SETTING, SET_UP_OF, STAND_IN, TEST_SAMPLES
-from reproduction.summary import LEFT_OUT, part_of, summary
+from reproduction.summary import LEFT_OUT, MATRIX_PAGE, PAPER_PAGE, part_of, summary
 from reproduction.templates import fill, section
+from reproduction.tuning import Choice
+from reproduction.tuning import table as tuned_table
 
 FIGURES = "figures"
-"""The folder of pictures, next to the pages."""
+"""The folder of pictures, next to RESULTS.md."""
 SMALL = "traps"
 """The item that is on another page."""
 
 
-def results_page(recorded: Recorded, grids: Grids) -> str:
-    """Return the page."""
+def results_pages(recorded: Recorded, grids: Grids, choices: Sequence[Choice] = ()) -> dict[str, str]:
+    """Return RESULTS.md, and the pages of its long tables if there are runs for them."""
     compared = {name: compare(item, recorded) for name, item in items().items() if name != SMALL}
     matrix, repeats = without_repeats(grids.matrix)
-    return fill(
-        "RESULTS",
-        summary=summary(compared, Grids(matrix, grids.variants, grids.trained, grids.wisdm)),
-        one_setting=_one_setting(compared["table-3"], matrix).markdown(),
-        tolerances=", ".join(f"{points:g} points on {dataset}" for dataset, points in POINTS.items()),
-        sections="\n\n".join(_section(items()[name], found, grids.wisdm) for name, found in compared.items()),
-        matrix=_matrix_section(matrix, grids, repeats),
-        left=_left(compared),
-    )
+    distinct_grids = replace(grids, matrix=matrix)
+    made = {
+        "RESULTS.md": fill(
+            "RESULTS",
+            summary=summary(compared, distinct_grids, choices),
+            duels=_duels(distinct_grids, choices) if matrix else "",
+        ),
+        PAPER_PAGE: fill(
+            "results-paper",
+            one_setting=_one_setting(compared["table-3"], matrix).markdown(),
+            tolerances=", ".join(f"{points:g} points on {dataset}" for dataset, points in POINTS.items()),
+            sections="\n\n".join(
+                _section(items()[name], found, grids.wisdm) for name, found in compared.items()
+            ),
+            left=_left(compared),
+        ),
+    }
+    if matrix:
+        made[MATRIX_PAGE] = _matrix_page(matrix, plural(len(grids.matrix), "run"), repeats)
+    return made
 
 
 # --- Settings
@@ -58,10 +75,8 @@ def _one_setting(table_3: Sequence[Compared], matrix: Finished) -> Table:
     rows = []
     for dataset in ("digits", *DATASETS[:2], *SET_UP_OF, *DATASETS[2:]):
         method = resolved(PaperCell(dataset, "", "", {"name": "fedcap"}, NO_ATTACK))["method"]
-        error = None
-        if dataset in accuracies and dataset in TEST_SAMPLES:
-            share = accuracies[dataset] / 100
-            error = f"{100 * sqrt(share * (1 - share) / TEST_SAMPLES[dataset]):.1f}"
+        known = dataset in accuracies and dataset in TEST_SAMPLES
+        error = f"{standard_error(accuracies[dataset], dataset):.1f}" if known else None
         options = (f"{method[option]:g}" for option in ("alpha", "phi", "lambda_", "t_norm"))
         rows.append([dataset, *options, TEST_SAMPLES.get(dataset), error])
     columns = ("data set", "alpha", "phi", "lambda", "t_norm", "test samples", "standard error, points")
@@ -78,7 +93,7 @@ def _section(item: Item, found: Sequence[Compared], wisdm: Finished) -> str:
     parts = [f"## {item.title}", item.note]
     for heading, inside in by_heading(found).items():
         parts += [f"### {heading}", *_panel_parts(inside, wisdm)]
-    parts += [f"![{item.title}]({FIGURES}/{name}.png)" for name in pictures(item, found)]
+    parts += [f"![{item.title}](../{FIGURES}/{name}.png)" for name in pictures(item, found)]
     if len(parts) == 2:
         parts.append("No run has finished: see [What is left](#what-is-left).")
     return "\n\n".join(filter(None, parts))
@@ -128,21 +143,59 @@ def _first_seed_gap(runs: Finished) -> str:
 # --- The grid of every method
 
 
-def _matrix_section(matrix: Finished, grids: Grids, repeats: Mapping[str, str]) -> str:
-    """Return the section of the grid of every method under every attack; empty without such runs."""
-    if not matrix:
+def _duels(grids: Grids, choices: Sequence[Choice]) -> str:
+    """Return the sections of RESULTS.md on the grid of every method."""
+    panels = Comparison.of(grids.matrix).panels
+    tuned = ""
+    if choices:
+        tuned = fill(
+            "results-tuned",
+            table=tuned_table(choices).markdown(),
+            holdout=f"{100 * choices[0].holdout:.0f} %",
+            rounds=choices[0].rounds,
+        )
+    return fill(
+        "results-duels",
+        duels="\n\n".join(f"On {panel.title}:\n\n{duels_table(panel).markdown()}" for panel in panels),
+        errors=" ".join(map(_errors, panels)),
+        worst=worst_table(worst_cases(grids.matrix, [grids.variants, grids.trained])).markdown(),
+        tuned=tuned,
+    )
+
+
+def _errors(panel: Panel) -> str:
+    """Return the standard error that the number of test samples gives an accuracy, as a sentence."""
+    dataset, calm = panel.place["dataset"], panel.estimate("fedcap", NO_ATTACK)
+    if calm is None or dataset not in TEST_SAMPLES:
         return ""
+    return section(
+        "summary",
+        "errors",
+        dataset=dataset,
+        samples=TEST_SAMPLES[dataset],
+        accuracy=f"{calm.mean:.1f}",
+        error=f"{standard_error(calm.mean, dataset):.1f}",
+        seeds=plural(len(calm.seeds), "seed"),
+        error_of_mean=f"{standard_error(calm.mean, dataset) / sqrt(len(calm.seeds)):.1f}",
+    )
+
+
+def _matrix_page(matrix: Finished, runs: str, repeats: Mapping[str, str]) -> str:
+    """Return the page of the grid of every method under every attack."""
     compared = Comparison.of(matrix)
-    drawn = [f"![{panel.title}]({FIGURES}/{map_name(panel, 'headline')}.png)" for panel in compared.panels]
+    folder = f"../{FIGURES}"
+    drawn = [f"![{panel.title}]({folder}/{map_name(panel, 'headline')}.png)" for panel in compared.panels]
     same = (
-        f"`{attack}` gives the same runs as `{first}`, and is left out." for attack, first in repeats.items()
+        f"At full participation `{attack}` gives the same runs as `{first}`, and is left out."
+        for attack, first in repeats.items()
     )
     return fill(
         "results-matrix",
-        runs=plural(len(grids.matrix), "run"),
+        runs=runs,
+        attacks=len(compared.panels[0].attacks),
+        errors=" ".join(map(_errors, compared.panels)),
         lost="\n\n".join(map(_lost, compared.panels)),
         repeats=" ".join(same),
-        worst=worst_table(worst_cases(matrix, [grids.variants, grids.trained])).markdown(),
         pictures="\n\n".join(drawn),
         tables=compared.markdown(),
     )

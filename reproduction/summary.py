@@ -10,15 +10,18 @@ from fedcap.experiments.comparison import Comparison
 from fedcap.report.panel import NO_ATTACK, attack_title
 from fedcap.report.tables import Table
 from reproduction.cells import Item
-from reproduction.compare import NOT_EXPLAINED, Compared, contests, reason
+from reproduction.compare import NOT_EXPLAINED, Compared, Contest, contests, reason, standard_error
 from reproduction.items import items
-from reproduction.matrix import Grids, leads, worst_cases
+from reproduction.matrix import ENOUGH_FOR_TESTS, Grids, leads, worst_cases
 from reproduction.published import TABLE_3
 from reproduction.recorded import distinct, run_key
 from reproduction.robustness import NO_WORSE
 from reproduction.setups import ATTACKS, DATASETS, ONE_SETTING, SET_UP_OF, STAND_IN
 from reproduction.templates import fill, section
+from reproduction.tuning import TUNED_ON, Choice
 
+PAPER_PAGE, MATRIX_PAGE = "results/paper.md", "results/matrix.md"
+"""The pages of the long tables, next to RESULTS.md."""
 LEFT_OUT = ("malicious-share",)
 """Items that are not planned, since they take more than a day on two cores."""
 WITH_RIVALS = ("table-1", "table-2", "baselines", "ditto-rules")
@@ -27,8 +30,8 @@ FAR = 2.0
 """Points of accuracy: a rival's figure that differs by more has a reason on the page, or "not explained"."""
 
 
-def summary(compared: Mapping[str, Sequence[Compared]], grids: Grids) -> str:
-    """Return the summary of all items, by their names, and of the grids."""
+def summary(compared: Mapping[str, Sequence[Compared]], grids: Grids, choices: Sequence[Choice] = ()) -> str:
+    """Return the summary of all items, by their names, of the grids, and of the choices of options."""
     available = {
         name: [each for each in found if each.cell.dataset not in STAND_IN]
         for name, found in compared.items()
@@ -52,14 +55,14 @@ def summary(compared: Mapping[str, Sequence[Compared]], grids: Grids) -> str:
         left_out=plural(progress([each for name in LEFT_OUT for each in available[name]])[1], "run"),
         one_seed=f"{seeds[1]:,}",
         all_seeds=f"{sum(seeds.values()):,}",
-        matrix_seeds=len({place["seed"] for place, _ in grids.matrix}),
+        more="\n".join(f"- {text}" for text in (_few_seeds(grids), _untuned(choices)) if text),
     )
 
 
 def _table_of_tables(planned: Mapping[str, Sequence[Compared]]) -> Table:
     """Return a row for each table or figure: runs planned and finished, figures that agree and differ."""
     rows = [
-        [f"[{items()[name].title}](#{_anchor(items()[name])})", *_counts(found)]
+        [f"[{items()[name].title}]({PAPER_PAGE}#{_anchor(items()[name])})", *_counts(found)]
         for name, found in planned.items()
     ]
     every = [each for found in planned.values() for each in found]
@@ -87,19 +90,44 @@ def _own_figures(every: Sequence[Compared]) -> str:
 
 
 def _rivals(every: Sequence[Compared]) -> str:
-    """Return for how many data sets and attacks FedCAP leads all rivals that have finished."""
-    rows, settings = contests(every), contests(every, ONE_SETTING)
-    if not rows:
+    """Return under how many attacks FedCAP leads all rivals that have finished, by data set."""
+    texts, without = [], []
+    for dataset in dict.fromkeys(each.cell.dataset for each in every):
+        found = [each for each in every if each.cell.dataset == dataset]
+        rows, settings = contests(found), contests(found, ONE_SETTING)
+        if not rows and not settings:
+            without.append(dataset)
+            continue
+        behind = [(row.rival.mean or 0.0) - (row.fedcap.mean or 0.0) for row in rows + settings]
+        shares = {
+            "picked": part_of(sum(row.is_won for row in rows), len(rows)),
+            "one_setting": part_of(sum(row.is_won for row in settings), len(settings)),
+            "planned": len({each.cell.row for each in found}),
+            "most": f"{max(0.0, *behind):.1f}" if behind else "–",
+            "error": f"{standard_error(_best(rows + settings), dataset):.1f}",
+        }
+        texts.append(section("summary", "rivals-on", dataset=dataset, **shares))
+    if not texts:
         return ""
-    planned = {(each.cell.dataset, each.cell.row) for each in every}
-    return section(
-        "summary",
-        "rivals",
-        leads=part_of(sum(row.is_won for row in rows), len(rows)),
-        one_setting=part_of(sum(row.is_won for row in settings), len(settings)),
-        tested=part_of(len(rows), len(planned)),
-        datasets=", ".join(sorted({row.fedcap.cell.dataset for row in rows})),
-    )
+    absent = section("summary", "no-rivals", datasets=" and ".join(without)) if without else ""
+    return section("summary", "rivals", texts=" ".join(texts), absent=absent)
+
+
+def _best(rows: Sequence[Contest]) -> float:
+    return max(each.mean or 0.0 for row in rows for each in (row.fedcap, row.rival))
+
+
+def _few_seeds(grids: Grids) -> str:
+    """Return why the grid of every method has no p-values; empty if it has enough seeds."""
+    seeds = len({place["seed"] for place, _ in grids.matrix})
+    return section("summary", "few-seeds", seeds=seeds) if 0 < seeds < ENOUGH_FOR_TESTS else ""
+
+
+def _untuned(choices: Sequence[Choice]) -> str:
+    """Return on which data sets the options of other methods were not tuned."""
+    tuned = {each.dataset for each in choices}
+    left = [dataset for dataset in TUNED_ON if dataset not in tuned]
+    return section("summary", "untuned", datasets=" and ".join(left)) if left else ""
 
 
 def _matrix_finding(grids: Grids) -> str:
@@ -112,9 +140,23 @@ def _matrix_finding(grids: Grids) -> str:
     if "fedcap" not in cases or "hardened" not in cases:
         return ""
     paper, hardened = cases["fedcap"], cases["hardened"]
+    trusting = cases.get("fltrust")
+    trust = ""
+    if trusting is not None:
+        trust = section(
+            "summary",
+            "trust",
+            fltrust=f"{trusting.common_worst.mean:.1f}",
+            fltrust_attack=attack_title(trusting.common_attack),
+            hardened=f"{hardened.common_worst.mean:.1f}",
+            hardened_attack=attack_title(hardened.common_attack),
+            paper=f"{paper.common_worst.mean:.1f}",
+            paper_attack=attack_title(paper.common_attack),
+        )
     return section(
         "summary",
         "matrix",
+        trust=trust,
         lost=part_of(len(lost), len(panel.attacks)),
         clear=sum(lead.is_clear for lead in lost),
         paper=f"{paper.worst.mean:.1f}",

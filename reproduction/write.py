@@ -1,4 +1,4 @@
-"""The generated pages: docs/RESULTS.md, REPRODUCING.md, ROBUSTNESS.md, and their pictures.
+"""The generated pages: docs/RESULTS.md, results/, REPRODUCING.md, ROBUSTNESS.md, and their pictures.
 
 Every figure is computed from recorded outcomes: `<digest>.json` of single runs, and grids as `.jsonl.gz`. The
 prose is in templates/.
@@ -19,9 +19,10 @@ from reproduction.matrix import Grids, without_repeats
 from reproduction.pictures import pictures
 from reproduction.recorded import Recorded
 from reproduction.reproducing import reproducing_page
-from reproduction.results import FIGURES, results_page
+from reproduction.results import FIGURES, results_pages
 from reproduction.robustness import robustness_page, roc_curves
 from reproduction.summary import LEFT_OUT, presets
+from reproduction.tuning import read_choices
 
 MATRIX, ROBUSTNESS, TRAINED = "headline*.jsonl.gz", "robustness.jsonl.gz", "own-attack.jsonl.gz"
 MORE_ROBUSTNESS, HONEST, WISDM = "robustness-*.jsonl.gz", "honest*.jsonl.gz", "honest-wisdm.jsonl.gz"
@@ -45,6 +46,7 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
         for name, draw in roc_curves(variants).items():
             written += draw(figures / f"roc-{name}.png")
     for name, text in pages(results).items():
+        (docs / name).parent.mkdir(exist_ok=True)
         write_aside(docs / name, text)
         written.append(docs / name)
     return written
@@ -54,10 +56,8 @@ def pages(results: Path) -> dict[str, str]:
     """Return the text of each page by its name."""
     recorded = read_results(results)
     matrix, variants, trained, wisdm = (_read(results, name) for name in (MATRIX, ROBUSTNESS, TRAINED, WISDM))
-    made = {
-        "RESULTS.md": results_page(recorded, Grids(matrix, variants, trained, wisdm)),
-        "REPRODUCING.md": reproducing_page(recorded),
-    }
+    made = results_pages(recorded, Grids(matrix, variants, trained, wisdm), read_choices(results))
+    made["REPRODUCING.md"] = reproducing_page(recorded)
     if variants:
         others = _read(results, MORE_ROBUSTNESS)
         honest = [read_outcomes(path) for path in sorted(results.glob(HONEST))]
@@ -75,5 +75,6 @@ def read_results(results: Path) -> Recorded:
 
 
 def _read(results: Path, pattern: str) -> Finished:
-    """Return the runs of the saved grids with such a name; none if there is no such file."""
-    return [run for path in sorted(results.glob(pattern)) for run in read_outcomes(path)]
+    """Return the runs of the saved grids with such a name, the shortest name first; none without a file."""
+    paths = sorted(results.glob(pattern), key=lambda path: (len(path.name), path.name))
+    return [run for path in paths for run in read_outcomes(path)]

@@ -169,11 +169,12 @@ def test_an_unknown_table_column_or_data_set_answers_with_those_there_are() -> N
     assert {entry.column for entry in find("table-1").only(column="fltrust").cells} == {"FLTrust"}
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("headline", 5), ("headline-handwritten62", 3)])
+@pytest.mark.parametrize(("name", "seeds"), [("headline", 10), ("headline-handwritten62", 3)])
 def test_the_grids_of_every_attack_can_be_planned(name: str, seeds: int) -> None:
     found = Grid.read(Path(__file__).parents[1] / "examples" / f"{name}.toml", {}, {}).cells()
     methods = {cell.place["method"] for cell in found}
     attacks = {cell.place["attack"] for cell in found}
     assert len(found) == len(methods) * len(attacks) * seeds
-    assert {*fedcap.attacks.names(), "none"} == attacks
+    assert attacks - {"none"} < set(fedcap.attacks.names())
+    assert ("lie-unbounded" in attacks) is (name != "headline")  # at full participation it is the same as lie
     assert {"fedcap", "fedcap, hardened", "fltrust", "ditto"} <= methods
