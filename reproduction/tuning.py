@@ -71,7 +71,7 @@ class Choice:
 
 
 def choose(dataset: str, name: str, seeds: Sequence[int], out: Path, engine: Engine) -> Choice:
-    """Play the trials of a method on a data set, and return the choice."""
+    """Play the trials of a method on a data set, and return the choice: among equals, the default."""
     method, rule, space = SPACES[name]
     given = {"name": method, **({"rule": rule} if rule else {})}
     usual = Experiment(dataset=dataset, method=given).settings()["method"]
@@ -87,13 +87,15 @@ def choose(dataset: str, name: str, seeds: Sequence[int], out: Path, engine: Eng
         return {name: options[name] for name in tried}
 
     tried = tuned.best.options.keys()
+    best = [trial for trial in tuned.trials if trial.score == tuned.best.score and not trial.problem]
+    is_default = any(brief(trial.options) == brief(usual) for trial in best)
     return Choice(
         dataset,
         name,
         ROUNDS,
         list(tuned.seeds),
         HOLDOUT,
-        brief(tuned.best.options),
+        brief(usual if is_default else tuned.best.options),
         brief(usual),
         [{"options": brief(trial.options), "scores": list(trial.scores)} for trial in tuned.trials],
     )
