@@ -20,6 +20,8 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow -o cache_dir=.pytest_cache/slow $(AGAIN)
+	$(BIN)/python -m pytest --client-states=file -o cache_dir=.pytest_cache/file $(AGAIN) \
+	    tests/test_client_store.py tests/test_resume.py tests/test_simulation.py tests/test_methods.py tests/test_scale.py
 
 test-federation: $(INSTALLED)
 	$(BIN)/python -m pytest -m federation -rs $(AGAIN)

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from fedcap import aggregators, attacks, detection, methods
+from fedcap.runs import history
+from fedcap.simulation import store
 from fedcap.training import single_thread
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it; tables are as wide as they are in a pipe
@@ -18,6 +20,19 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets it; tables are as wide as t
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that writes the golden messages again."""
     parser.addoption("--update-golden", action="store_true", help="Write tests/golden/messages.txt again.")
+    parser.addoption(
+        "--client-states",
+        choices=("memory", "file"),
+        default="memory",
+        help="Store the clients' states and the records of all runs in files, however small they are.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Store all states and records in files, also in processes that tests start, if the option says so."""
+    if config.getoption("--client-states") == "file":
+        os.environ["FEDCAP_STATE_MEMORY"] = "0"
+        store.IN_MEMORY = history.IN_MEMORY = 0
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from fedcap.simulation.store import ClientStore
+from fedcap.state import owned, under
+
 SMALL: dict[str, Any] = {
     "dataset": {"name": "digits", "clients": 6, "samples": 30},
     "attack": {"name": "min-max"},
@@ -60,7 +63,21 @@ def left_behind(directory: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor
     del result["seconds"], result["seconds_server"]
     lines = (directory / "rounds.jsonl").read_text().splitlines()
     rounds = [json.loads(line) | {"seconds": None, "checksum": None} for line in lines]
-    return result, load_file(directory / "checkpoint.safetensors"), rounds
+    return result, saved_tensors(directory), rounds
+
+
+def saved_tensors(directory: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a checkpoint, with the clients' states in one form wherever they are stored."""
+    tensors = load_file(directory / "checkpoint.safetensors")
+    if "clients.rows" not in tensors:
+        return tensors
+    store = ClientStore()
+    store.use_directory(directory)
+    store.load_state_dict(owned("clients", tensors))
+    states = [store.get(client) for client in store]
+    kept = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+    others = {name: tensor for name, tensor in tensors.items() if not name.startswith("clients.")}
+    return {**others, "clients.clients": tensors["clients.clients"], **under("clients.kept", kept)}
 
 
 def assert_same(one: Path, other: Path, measured: Sequence[int] = ()) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import Killed, Killer, refused
-from run_tools import SMALL, assert_same
+from run_tools import SMALL, assert_same, killed
 
 import fedcap
 from fedcap.data import federate, partitions
@@ -19,7 +19,7 @@ from fedcap.data.own import from_arrays
 from fedcap.data.partitions import Shards
 from fedcap.names import LONGEST_LIST, NumberedNames
 from fedcap.runs import RunDirectory
-from fedcap.simulation import Simulation, loop, make_pool
+from fedcap.simulation import Simulation, loop, make_pool, store
 from fedcap.training import Layout
 
 
@@ -143,6 +143,32 @@ def test_a_run_of_ten_thousand_clients_resumes_to_the_same_bits(tmp_path: Path) 
     with pytest.raises(Killed):
         experiment.run(out=tmp_path / "run", observers=[Killer(after=2)])
     experiment.run(out=tmp_path / "run")
+    assert_same(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [9, 10, 11, 12])
+def test_a_run_of_ten_thousand_clients_killed_in_a_write_resumes_to_the_same_bits(
+    write: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writes of a round are those of mixing weights, record, states and checkpoint."""
+    monkeypatch.setenv("FEDCAP_STATE_MEMORY", "0")
+    monkeypatch.setattr(store, "IN_MEMORY", 0)
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (40_000, 6), dtype=np.uint8), rng.integers(0, 3, 40_000)
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    settings = {
+        **SMALL,
+        "dataset": {"path": str(tmp_path / "data.npz"), "name": "npz", "clients": 10_000, "samples": 4},
+        "attack": "ipm",
+        "participation": 20 / 10_000,
+        "eval_clients": 4,
+        "training": {"lr": 0.05, "epochs": 1, "batch_size": 2},
+    }
+    fedcap.Experiment(**settings).run(out=tmp_path / "whole")
+    assert killed(tmp_path / "run", write, settings)
+    assert not (tmp_path / "run" / "result.json").exists()
+    fedcap.Experiment(**settings).run(out=tmp_path / "run")
     assert_same(tmp_path / "run", tmp_path / "whole")
 
 
