@@ -45,7 +45,7 @@ def test_fedcap_trains_the_pulled_personal_and_the_plain_shared_model(
     frozen = list(module_at(build, received).parameters())
     batches = batches_in_order(25, 10, 3, drop_last=True)
     v = steps_by_hand(module_at(build, personal), batches, samples, 0.1, frozen, lambda_)
-    w = steps_by_hand(module_at(build, received), batches, samples, 0.1, [], 0)
+    w = steps_by_hand(module_at(build, received), batches, samples, 0.1)
     assert_near(outcome.state["personal"], v)
     assert_near(outcome.update, w - received)
     assert torch.equal(received, before[0])

@@ -96,7 +96,7 @@ def test_tied_weights_are_one_place_in_the_vector():
     assert "second.weight" not in [slot.name for slot in layout.slots]
     assert layout.size == sum(p.numel() for p in Tied().parameters())
     module, samples = Tied(), samples_of(20)
-    expected = steps_by_hand(module, batches_in_order(20, 10, 2, True), samples, 0.1, [], 0)
+    expected = steps_by_hand(module, batches_in_order(20, 10, 2, True), samples, 0.1)
     assert_near(trained(module, samples, SGD(lr=0.1, epochs=2, shuffle=False)), expected)
 
 

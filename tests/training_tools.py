@@ -76,19 +76,29 @@ def flat(module: nn.Module) -> Tensor:
 
 
 def steps_by_hand(
-    module: nn.Module, batches: list[Tensor], samples: Samples, lr: float, anchor: list[Tensor], pull: float
+    module: nn.Module,
+    batches: list[Tensor],
+    samples: Samples,
+    lr: float,
+    anchor: Sequence[Tensor] = (),
+    pull: float = 0.0,
+    optimiser: type[torch.optim.Optimizer] = torch.optim.SGD,
+    clip: float | None = None,
+    **options: Any,
 ) -> Tensor:
     """Plain PyTorch: a copy of the module, a new optimiser, the loss written out."""
     module = copy.deepcopy(module).train()
-    optimiser = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=lr)
+    learnt = [p for p in module.parameters() if p.requires_grad]
+    steps = optimiser(learnt, lr=lr, **options)
     for batch in batches:
-        optimiser.zero_grad()
+        steps.zero_grad()
         loss = functional.cross_entropy(module(samples.x[batch]), samples.y[batch])
-        trained = [p for p in module.parameters() if p.requires_grad]
-        for p, a in zip(trained, anchor, strict=bool(anchor)):
-            loss = loss + pull / 2 * ((p - a) ** 2).sum()
+        for p, a in zip(learnt, anchor, strict=bool(anchor)):
+            loss = loss + pull / 2 * ((p - a.detach()) ** 2).sum()
         loss.backward()
-        optimiser.step()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(learnt, clip)
+        steps.step()
     return flat(module)
 
 
