@@ -382,13 +382,6 @@ def test_without_a_server_a_preview_uses_the_plain_mean():
     assert not ahead.accused.any()
 
 
-def test_the_geometry_is_that_of_the_server():
-    view = seen()
-    geometry = Geometry.of(view)
-    np.testing.assert_allclose(geometry.rows, calibrated(view, view.updates), atol=1e-5)
-    torch.testing.assert_close(geometry.updates(geometry.rows[5:]), view.updates[5:], atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("method", methods.names())
 def test_a_preview_is_what_then_happens_and_changes_nothing(method: str):
     simulation = Simulation(fedcap.Experiment(method=method, attack="none", **TINY), make_pool(1))
@@ -427,13 +420,6 @@ def test_every_adaptive_attack_runs_against_fedcap(attack: Any):
 @pytest.mark.parametrize("attack", ADAPTIVE, ids=str)
 def test_every_adaptive_attack_runs_against_every_method(attack: Any, method: str):
     assert fedcap.Experiment(method=method, attack=attack, **TINY).run().rounds == 3
-
-
-def test_settings_have_all_options_of_an_inner_attack():
-    experiment = fedcap.Experiment(attack={"name": "noisy", "attack": "lie"}, **TINY)
-    inner = experiment.settings()["attack"]["attack"]
-    assert inner["name"] == "lie"
-    assert inner["correction"] == 0
 
 
 class OneRoundMemory(Attack):

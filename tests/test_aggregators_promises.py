@@ -137,29 +137,11 @@ def test_rules_promise_what_their_modules_say():
     assert aggregators.make("gas", rule="mean").tolerates(20, 6) == 0
 
 
-def test_rules_without_a_promise_can_be_broken_by_m_rows():
-    honest = honest_rows(18)
-    along = sent_by(honest, the_honest_way(honest, 2))
-    assert aggregators.make("clustered")(along, malicious=2).abs().max() > 1e20
-    hidden = torch.zeros(2, 30)
-    hidden[0, 0], hidden[1, 1] = 1e30, 1e20
-    assert aggregators.make("dnc")(sent_by(honest, hidden), malicious=2).abs().max() > 1e15
-
-
 @pytest.mark.parametrize("name", ["clustered", "dnc"])
 def test_clustered_and_dnc_hold_if_bad_rows_go_one_way_together(name: str):
     honest = honest_rows(14)
     found = aggregators.make(name)(sent_by(honest, -1e30 * honest.mean(dim=0).repeat(6, 1)), malicious=6)
     torch.testing.assert_close(found, honest.mean(dim=0))
-
-
-def test_six_bad_rows_of_twenty_are_more_than_bucketing_tolerates():
-    rule = aggregators.make("bucketing", rule="median", size=2)
-    assert rule.tolerates(20, 6) == 4
-    honest = honest_rows(14)
-    broken = rule(sent_by(honest, one_way(honest, 6)), malicious=6)
-    assert broken.isfinite().all()
-    assert broken.abs().max() > 1e20
 
 
 @pytest.mark.parametrize("name", ["median", "geometric-median", "krum", "bucketing"])
@@ -204,31 +186,27 @@ def test_rows_none_of_which_is_a_number_are_refused(name: str):
 # --- Settings that cannot work
 
 
-@pytest.mark.parametrize("name", ["krum", "multi-krum"])
-@pytest.mark.parametrize(("rows", "malicious"), [(5, 3), (4, 2), (3, 1), (3, 5)])
-def test_krum_refuses_to_judge_without_neighbours(name: str, rows: int, malicious: int):
-    rule = aggregators.make(name)
+@pytest.mark.parametrize(
+    ("name", "options", "rows", "most"),
+    [
+        *((name, {}, rows, rows - 3) for name in ("krum", "multi-krum") for rows in (3, 4, 5)),
+        ("trimmed-mean", {}, 4, 3),
+        ("trimmed-mean", {"cut": "all"}, 6, 2),
+        ("dnc", {"factor": 3}, 7, 2),
+        ("bucketing", {"rule": "multi-krum", "size": 2}, 20, 7),
+        ("gas", {"rule": "krum", "chunks": 2}, 20, 17),
+    ],
+)
+def test_more_malicious_rows_than_a_rule_or_its_inner_rule_accepts_are_refused(
+    name: str, options: dict[str, object], rows: int, most: int
+):
+    rule = aggregators.make(name, **options)
+    assert rule(torch.randn(rows, 4), malicious=most).isfinite().all()
     with refused("too-many-malicious"):
-        rule(torch.randn(rows, 4), malicious=malicious)
-    assert rule(torch.randn(rows, 4), malicious=rows - 3).isfinite().all()
-    with refused("too-few-rows"):
-        rule(torch.randn(2, 4))
-
-
-def test_trimming_everything_is_refused():
-    with refused("too-many-malicious"):
-        aggregators.make("trimmed-mean")(torch.randn(4, 3), malicious=4)
-    with refused("too-many-malicious"):
-        aggregators.make("trimmed-mean", cut="all")(torch.randn(6, 3), malicious=3)
-    with refused("too-many-malicious"):
-        aggregators.make("dnc", factor=3)(torch.randn(7, 3), malicious=3)
-
-
-def test_a_wrapper_refuses_what_its_inner_rule_would():
-    with refused("too-many-malicious"):
-        aggregators.make("bucketing", rule="multi-krum", size=2)(torch.randn(20, 4), malicious=8)
-    with refused("too-many-malicious"):
-        aggregators.make("gas", rule="krum", chunks=2)(torch.randn(20, 4), malicious=18)
+        rule(torch.randn(rows, 4), malicious=most + 1)
+    if "krum" in name:
+        with refused("too-few-rows"):
+            rule(torch.randn(2, 4))
 
 
 @pytest.mark.parametrize("name", ROBUST)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from fedcap import attacks
-from fedcap.errors import InputError
 
 ALL = [
     "label-flipping",
@@ -103,24 +102,6 @@ def test_only_label_flipping_touches_labels(name: str):
 
 
 @pytest.mark.parametrize(
-    ("alias", "name"),
-    [
-        ("LF", "label-flipping"),
-        ("SF", "sign-flipping"),
-        ("MR", "model-replacement"),
-        ("LIE", "lie"),
-        ("IPM", "ipm"),
-        ("MinMax", "min-max"),
-        ("min_sum", "min-sum"),
-    ],
-)
-def test_aliases_work_in_any_case(alias: str, name: str):
-    expected = type(attacks.make(name))
-    for spelt in (alias, alias.lower(), alias.upper(), alias.title()):
-        assert type(attacks.make(spelt)) is expected
-
-
-@pytest.mark.parametrize(
     ("name", "options"),
     [
         ("ipm", {"epsilon": -1.0}),
@@ -141,12 +122,6 @@ def test_options_that_make_no_sense_are_refused_by_name(name: str, options: dict
         attacks.make(name, **options)
 
 
-@pytest.mark.parametrize("reference", [":Attack", "nowhere.at.all:Attack", "fedcap.attacks:Nothing"])
-def test_a_reference_that_leads_nowhere_is_refused(reference: str):
-    with pytest.raises(InputError):
-        attacks.make(reference)
-
-
 # --- Label flipping, sign flipping, model replacement
 
 
@@ -156,13 +131,6 @@ def test_label_flipping_moves_every_label_by_one_and_leaves_updates_alone():
     assert attack.poison_labels(labels, 10).tolist() == [(y + 1) % 10 for y in labels.tolist()]
     assert labels.tolist() == [0, 1, 8, 9, 9]
     assert torch.equal(attack(honest(), flags(7, 0, 2)), honest())
-
-
-@pytest.mark.parametrize("shift", [-1, 3, 12])
-def test_label_flipping_may_move_further(shift: int):
-    labels = torch.arange(10)
-    expected = [(y + shift) % 10 for y in range(10)]
-    assert attacks.make("LF", shift=shift).poison_labels(labels, 10).tolist() == expected
 
 
 def test_sign_flipping_turns_the_sign():
@@ -191,14 +159,6 @@ def test_ipm_sends_minus_epsilon_times_the_benign_mean(epsilon: float | None, fa
         np.testing.assert_allclose(row.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_ipm_turns_the_mean_only_beyond_its_threshold():
-    updates, malicious = honest(10, 20), flags(10, 0, 1)
-    benign = updates[~malicious].mean(dim=0)
-    for epsilon, backwards in ((3.9, False), (4.1, True)):
-        mean = attacks.make("ipm", epsilon=epsilon)(updates, malicious).mean(dim=0)
-        assert (float(mean @ benign) < 0) is backwards
-
-
 # --- LIE
 
 
@@ -224,13 +184,6 @@ def test_lie_sends_the_mean_minus_z_population_deviations(malicious: int):
         expected.append(mean - z * math.sqrt(sum((value - mean) ** 2 for value in column) / 13))
     for row in attacks.make("lie")(updates, mask)[mask]:
         np.testing.assert_allclose(row.numpy(), expected, rtol=1e-4, atol=1e-6)
-
-
-def test_lie_accepts_any_z():
-    updates, mask = honest(), flags(7, 0)
-    row = attacks.make("lie", z=-1.5)(updates, mask)[0].numpy()
-    rows = updates.double().numpy()
-    np.testing.assert_allclose(row, rows.mean(axis=0) + 1.5 * rows.std(axis=0), rtol=1e-5, atol=1e-6)
 
 
 def test_bounded_z_is_finite_for_any_number_of_attackers():

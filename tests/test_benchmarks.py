@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import __main__ as command
-from benchmarks import against, memory, report, rules, scale
+from benchmarks import against, memory, rules, scale
 from benchmarks.work import threads
 
 
@@ -54,26 +52,6 @@ def test_every_rule_is_compared_with_numpy(name: str, monkeypatch: pytest.Monkey
     assert row["fedcap, ms"] > 0
 
 
-def test_a_table_names_its_threads_and_is_written_as_markdown_and_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    rows = [{"rule": "median", "ms": 1.5, "Flower": None}, {"rule": "krum", "ms": 2500.0, "Flower": 3.0}]
-    report.write("rules", "Aggregation rules", rows, "one", "Best of 50.")
-    lines = (tmp_path / "results" / "rules.md").read_text().splitlines()
-    assert lines[:3] == ["## Aggregation rules", "", "Best of 50."]
-    assert lines[4:8] == [
-        "| rule | ms | Flower |",
-        "| --- | ---: | ---: |",
-        "| median | 1.5 | – |",
-        "| krum | 2,500 | 3 |",
-    ]
-    assert lines[9].startswith("Threads: one. ")
-    facts = json.loads((tmp_path / "results" / "rules.json").read_text())
-    assert facts["threads"] == "one"
-    assert facts["rows"] == rows
-
-
 def test_a_player_of_this_tree_plays_on_request_and_ends_with_its_pipe():
     with against.Player(against.HERE) as player:
         (taken,) = against.in_turns([player], "server 4 50", turns=2)
@@ -82,15 +60,6 @@ def test_a_player_of_this_tree_plays_on_request_and_ends_with_its_pipe():
     assert len(again) == 1
     assert min(taken + again) > 0
     assert player.process.returncode == 0
-
-
-def test_every_module_with_a_main_function_is_listed():
-    folder = Path(command.__file__).parent
-    runnable = {path.stem for path in folder.glob("[!_]*.py") if "\ndef main(" in path.read_text()}
-    listed = {line.split()[0] for line in command.listing().splitlines()}
-    assert listed == (runnable - {"player", "same_bits_player"}) | {"soak"}
-    with pytest.raises(SystemExit, match="no benchmark 'rounds '"):
-        command.main(["rounds "])
 
 
 def test_the_peak_memory_of_a_round_covers_its_matrices():

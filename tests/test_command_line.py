@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,15 +37,6 @@ LEAVES = [way for way in EVERY if way not in GROUPS]
 
 def words(way: tuple[str, ...]) -> str:
     return " ".join(("fedcap", *way))
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=words)
-def test_a_group_without_a_command_prints_its_help(
-    capsys: pytest.CaptureFixture[str], way: tuple[str, ...]
-) -> None:
-    code, out, err = call(capsys, *way)
-    assert (code, err) == (0, "")
-    assert out == call(capsys, *way, "--help")[1] == call(capsys, *way, "-h")[1]
 
 
 @pytest.mark.parametrize("way", LEAVES, ids=words)
@@ -119,12 +109,6 @@ def test_the_defaults_that_help_gives_are_those_of_a_run() -> None:
     for name in data.names():
         rounds = data.registry.get(name).defaults.get("rounds", Experiment.model_fields["rounds"].default)
         assert rounds == (30 if name == "digits" else 100)
-
-
-def test_python_m_fedcap_is_the_command_line() -> None:
-    found = subprocess.run([*FEDCAP, "--version"], capture_output=True, text=True, check=True)
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    assert found.stdout == f"fedcap {project['version']}\n"
 
 
 def test_help_does_not_import_what_is_slow() -> None:

@@ -23,7 +23,6 @@ Y = np.array(["no", "yes", "maybe"])[np.arange(120) % 3]
 SITES = np.array(["Oslo", "Rome", "Bern", "Łódź"]).repeat(30)
 NAMES = ["a", "b", "c", "diagnosis", "hospital"]
 ROLES = {"label": "diagnosis", "client": "hospital"}
-QUICK = {"rounds": 1, "workers": 1, "training": {"epochs": 1}}
 
 
 def written(

@@ -106,11 +106,6 @@ def test_every_command_in_the_deployment_docs_exists(words: str) -> None:
     parse(shlex.split(words))
 
 
-def test_the_docs_quote_the_question_of_approve() -> None:
-    (question,) = re.findall(r"^(.*\?) \[y/N\]:$", DOCS.read_text(), re.MULTILINE)
-    assert f'"{question}"' in (ROOT / "src/fedcap/cli/federate/operator.py").read_text()
-
-
 def test_the_docs_name_every_command_of_a_federation() -> None:
     group = typer.main.get_command(app).commands["federate"]  # type: ignore[attr-defined]
     text = DOCS.read_text()

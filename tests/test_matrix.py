@@ -1,14 +1,18 @@
-"""Blocked operations on rows, against NumPy and SciPy on whole matrices."""
+"""Operations on rows, against NumPy and SciPy on whole matrices, and the forms in which numbers are given."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from helpers import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
+import fedcap
 from fedcap import matrix
 from fedcap.matrix import Rows, weighted_median
 
@@ -85,3 +89,76 @@ def test_the_weighted_median_is_the_median_of_repeated_values(pairs: list[tuple[
     values, counts = (torch.tensor(column, dtype=torch.float64) for column in zip(*pairs, strict=True))
     repeated = np.repeat(values.numpy(), counts.numpy().astype(int))
     assert float(weighted_median(values, counts)) == np.median(repeated)
+
+
+# --- Forms of numbers
+
+SIX = torch.randn(6, 9, generator=torch.Generator().manual_seed(3))
+FLAGS = torch.tensor([True, False, False, True, False, False])
+FORMS: dict[str, Callable[[torch.Tensor], object]] = {
+    "array": lambda tensor: tensor.numpy(),
+    "reversed view": lambda tensor: np.ascontiguousarray(tensor.numpy()[::-1])[::-1],
+    "lists": lambda tensor: tensor.tolist(),
+    "tuple of tensors": lambda tensor: tuple(tensor),
+    "list of arrays": lambda tensor: list(tensor.numpy()),
+}
+
+forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+
+
+def same(found: object, expected: torch.Tensor) -> None:
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype == expected.dtype
+    assert torch.equal(found, expected)
+
+
+@forms
+@pytest.mark.parametrize("name", fedcap.aggregators.names())
+def test_a_rule_takes_whatever_holds_numbers(name: str, form: Callable[[torch.Tensor], object]) -> None:
+    rule, counts = fedcap.aggregators.make(name), torch.arange(1.0, 7.0)
+    same(rule(form(SIX), form(counts), malicious=1), rule(SIX, counts, malicious=1))
+
+
+@forms
+@pytest.mark.parametrize("name", fedcap.attacks.names())
+def test_an_attack_takes_whatever_holds_numbers(name: str, form: Callable[[torch.Tensor], object]) -> None:
+    attack = fedcap.attacks.make(name)
+    expected = attack(SIX, FLAGS)
+    found = attack(form(SIX), form(FLAGS))
+    assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0))
+    same(found[~FLAGS], SIX[~FLAGS])
+
+
+@forms
+def test_the_equations_take_whatever_holds_numbers(form: Callable[[torch.Tensor], object]) -> None:
+    own = torch.tensor([0, 1, 2, 3, 4, -1])
+    expected = fedcap.customization_weights(SIX, SIX.clone(), own, alpha=10, phi=0.3)
+    same(fedcap.customization_weights(form(SIX), form(SIX), form(own), alpha=10, phi=0.3), expected)
+    same(fedcap.calibrate(form(SIX), form(SIX[0])), SIX - SIX[0])
+
+
+def test_whole_numbers_are_taken_as_floats_and_doubles_stay_doubles() -> None:
+    same(fedcap.aggregators.make("mean")([[1, 2], [3, 5]]), torch.tensor([2.0, 3.5]))
+    same(fedcap.aggregators.make("median")(np.array([[1], [3], [8]])), torch.tensor([3.0]))
+    doubles = fedcap.calibrate(np.array([[1.0, 2.0]]), [1, 1])
+    same(doubles, torch.tensor([[0.0, 1.0]], dtype=torch.float64))
+    mixed = fedcap.customization_weights([[1, 0]], np.eye(2), range(1), alpha=1, phi=0.5)
+    same(mixed, torch.full((1, 2), 0.5, dtype=torch.float64))
+
+
+def test_what_is_given_is_not_changed_and_not_shared() -> None:
+    array = SIX.numpy().copy()
+    array.flags.writeable = False
+    sent = fedcap.attacks.make("ipm")(array, FLAGS.tolist())
+    sent.zero_()
+    assert np.array_equal(array, SIX.numpy())
+    assert matrix.to_tensor(SIX) is SIX
+    assert matrix.to_floats(FLAGS) is FLAGS
+
+
+@pytest.mark.parametrize(
+    "wrong", [[[1, 2], [3]], "rows", [["a"]], None, {"a": 1}, [torch.zeros(2), [1, 2, 3]]]
+)
+def test_values_that_are_not_numbers_are_errors_in_one_line(wrong: object) -> None:
+    with refused("wrong-type"):
+        fedcap.aggregators.make("median")(wrong)

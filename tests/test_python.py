@@ -13,6 +13,7 @@ from helpers import Killed, Killer, refused, without_times
 from python_tools import Lenient, Longest, Louder, Plain, here
 
 import fedcap
+import fedcap.experiments
 from fedcap.aggregators.bucketing import Bucketing
 from fedcap.aggregators.trimmed_mean import TrimmedMean
 from fedcap.attacks import Attack
@@ -225,3 +226,11 @@ def test_an_option_given_as_a_setting_is_an_error_that_names_its_owner(setting: 
     with refused("unknown-setting", setting) as error:
         fedcap.Experiment(**{setting: 1})
     assert f"{owner}.{setting}" in str(error.value)
+
+
+def test_each_public_name_can_be_imported() -> None:
+    assert dir(fedcap) == sorted(fedcap.__all__)
+    for package in (fedcap, fedcap.experiments):
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+    assert "norm" in fedcap.detectors.names()

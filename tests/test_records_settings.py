@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcap.runs import Named, Settings, digest, overlay, read_toml, to_toml
+from fedcap.simulation.settings import preset
 
 SETTINGS: dict[str, Any] = {
     "model": "mlp",
@@ -154,3 +155,20 @@ def test_a_file_that_is_missing_or_no_toml_is_one_line(tmp_path: Path) -> None:
         (tmp_path / "bad.toml").write_bytes(content)
         with refused("bad-file"):
             read_toml(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "alpha", "phi", "lambda_", "t_norm"),
+    [
+        ("digits", 5, 0.1, 1, 6),
+        ("cifar10", 10, 0.3, 1, 10),
+        ("emnist", 10, 0.1, 0.5, 10),
+        ("handwritten62", 10, 0.1, 0.5, 10),
+        ("wisdm", 2, 0.1, 0.1, 10),
+    ],
+)
+def test_fedcap_has_options_for_every_data_set(
+    dataset: str, alpha: float, phi: float, lambda_: float, t_norm: float
+) -> None:
+    expected = {"alpha": alpha, "phi": phi, "lambda_": lambda_, "t_norm": t_norm}
+    assert preset(dataset, "fedcap") == expected

@@ -21,7 +21,7 @@ from run_tools import SMALL
 import fedcap
 from fedcap.cli.report import report_on
 from fedcap.report.live import LivePage
-from fedcap.report.model import Check, Event, Report, RunData
+from fedcap.report.model import Report, RunData
 from fedcap.report.pack import pack
 from fedcap.report.page import build_report, page
 
@@ -94,20 +94,6 @@ def test_the_page_of_a_run_draws_every_section_with_the_numbers_of_the_records(
     assert f"Round 3: mean {accuracy.personal:.1f}" in window.texts("#accuracy .readout")[0]
 
 
-def test_the_overview_leads_to_the_sections_with_the_details(window: Browser, tmp_path: Path) -> None:
-    fine, wrong = (
-        Check("ok", "Worst client", "It is close.", "clients"),
-        Check("bad", "Attack", "None.", "attack"),
-    )
-    window.open(saved(replace(a_run(), checks=[fine]), tmp_path))
-    assert window.texts(".next a") == ["Detection", "Clients"]
-    window.open(saved(replace(a_run(), checks=[fine, wrong]), tmp_path))
-    assert window.texts(".next li") == ["Attack: how malicious updates differ from honest ones"]
-    window.click(".next a")
-    window.wait(f"{HASH} === '#at=attack'")
-    window.wait("Math.abs(document.querySelector('#attack').getBoundingClientRect().top) < 200")
-
-
 def test_the_slider_moves_the_map_the_charts_and_the_address(window: Browser, tmp_path: Path) -> None:
     window.open(saved(a_run(), tmp_path))
     last = window.value(PIXELS)
@@ -130,35 +116,6 @@ def test_the_map_shows_each_weight_under_the_cursor(window: Browser, tmp_path: P
     share = float(text.split(": ")[1].split(" %")[0])
     assert text.endswith("% of the model of c1 comes from c2.")
     assert share == pytest.approx(100 * np.asarray(mixing.weights)[1, 1, 2], abs=0.5)
-
-
-def test_scores_are_read_by_keys_and_marked_by_shape(window: Browser, tmp_path: Path) -> None:
-    window.open(saved(a_run(), tmp_path))
-    window.type("#detection svg[role=slider]", LEFT + DOWN)
-    text = window.texts("#detection .readout")[0]
-    assert text.startswith("Round 4, limit 6: c")
-    slider = "document.querySelector('#detection svg[role=slider]')"
-    assert window.value(f"{slider}.getAttribute('aria-valuetext')") == text
-    assert window.texts("#detection .mark.removed title") == [
-        "c6, removed in round 2: norm 9 over 6",
-        "c7, removed in round 2: norm 9 over 6",
-    ]
-    shapes = "['malicious', 'removed'].map((it) => document.querySelector(`.mark.${it}`).getAttribute('d'))"
-    assert window.value(f"new Set({shapes}).size") == 2
-    assert column(window, "#detection", 4) == ["norm 9 over 6"] * 2
-    window.click("#detection [data-key='detector direction']")
-    assert window.texts("#detection figcaption h3") == ["Score “direction”"]
-    assert window.value("document.activeElement.textContent") == "direction"
-
-
-def test_a_limited_sample_count_is_one_neutral_row(window: Browser, tmp_path: Path) -> None:
-    report = a_run()
-    limited = Event(1, 0, "limited", "sample count limited to 520 (reported: 900)", 20, 20)
-    window.open(saved(replace(report, run=replace(run_of(report), events=[limited])), tmp_path))
-    (row,) = window.texts("#detection tbody tr")
-    assert row == "c01 to 20 (20 rounds)sample count limitedsample count limited to 520 (reported: 900)"
-    assert "no sign that a client is malicious" in window.texts("#detection .note")[-1]
-    assert window.texts("#detection .mark.limited") == []
 
 
 def test_tables_sort_filter_and_save(window: Browser, tmp_path: Path) -> None:
@@ -206,22 +163,6 @@ def test_hostile_names_and_reasons_remain_text(window: Browser, tmp_path: Path) 
     assert window.texts("#clients tbody th")[:4] == list(HOSTILE)
     assert window.value("document.querySelectorAll('img, main script').length") == 0
     assert window.value("document.documentElement.scrollHeight") < 9000
-
-
-@pytest.mark.parametrize("clients", [4, 300])
-def test_few_and_many_clients_and_one_round_are_drawn(window: Browser, tmp_path: Path, clients: int) -> None:
-    window.open(saved(a_run(clients=clients, rounds=1), tmp_path))
-    assert len(window.texts("#clients tbody tr")) == min(clients, 40)
-    widths = "[...document.querySelectorAll('.line.personal')].map((it) => it.getBBox().width)"
-    assert window.value(f"{widths}.every((it) => it > 5)")
-
-
-def test_a_run_without_any_round_has_only_what_there_is(window: Browser, tmp_path: Path) -> None:
-    report = replace(a_run(), state="unfinished", done=0)
-    for run, sections in ((RunData(run_of(report).clients), ["clients", "about"]), (None, ["about"])):
-        window.open(saved(replace(report, run=run), tmp_path))
-        assert window.texts(".state") == ["0 of 5 rounds so far"]
-        assert window.value(SECTIONS) == sections
 
 
 @pytest.mark.parametrize("width", [360, 500])
@@ -379,47 +320,3 @@ def test_the_live_page_keeps_the_choices_of_its_reader(window: Browser, tmp_path
         window.type("#mixing input", LEFT)
         show(replace(a_run(rounds=6), state="unfinished", planned=9))
         window.wait("document.querySelector('#mixing output').textContent === 'round 3 of 6'")
-
-
-def test_a_finished_run_is_asked_for_less_often_until_it_continues(window: Browser, tmp_path: Path) -> None:
-    with showing(window, tmp_path, a_run(rounds=2)) as show:
-        window.wait("delays.length > 6")
-        waits = window.value("delays")
-        assert waits == sorted(waits)
-        assert waits[-1] == 30000
-        assert window.texts(".live") == ["■ finished"]
-        show(replace(a_run(rounds=3), state="unfinished", planned=9))
-        window.wait(state_is("● live"))
-        window.wait("delays.at(-1) === 1500")
-
-
-def test_a_report_that_cannot_be_drawn_is_reported_and_the_next_one_is_drawn(
-    window: Browser, tmp_path: Path
-) -> None:
-    report = replace(a_run(), state="unfinished")
-    broken = replace(report, run=replace(run_of(report), clients=None))  # type: ignore[arg-type]
-    with showing(window, tmp_path, report) as show:
-        show(broken)
-        window.wait(state_is("✕ cannot be drawn"))
-        show(replace(report, title="mended"))
-        window.wait(state_is("● live"))
-        assert window.texts("h1") == ["mended"]
-        complaints = window.complaints()  # one each time that the page tried to draw the report
-        assert complaints
-        assert all("TypeError" in complaint for complaint in complaints)
-
-
-def test_the_live_page_of_a_grid_keeps_details_open_and_leaves_a_run_that_is_gone(
-    window: Browser, tmp_path: Path
-) -> None:
-    details = "[...document.querySelectorAll('details')].map((it) => it.open)"
-    with showing(window, tmp_path, a_grid()) as show:
-        window.run("document.querySelectorAll('details').forEach((it) => (it.open = !it.open))")
-        show(replace(a_grid(), title="another"))
-        window.wait("document.querySelector('h1').textContent === 'another'")
-        assert window.value(details) == [False, True]
-        window.click("table.cells a")
-        assert len(window.texts(".run-bar")) == 1
-        show(a_grid(methods=("fedavg+mean", "fedcap")))
-        window.wait("document.querySelector('table.cells')?.textContent.includes('fedavg+mean')")
-        assert window.texts(".run-bar") == []

@@ -103,15 +103,6 @@ def test_a_file_that_is_missing_or_unreadable_leaves_the_rest(
     assert any(name in line for line in listed) == needed
 
 
-def test_a_run_without_evaluation_and_a_run_of_one_round(tmp_path: Path) -> None:
-    report, run = built(write(tmp_path / "blind", [record(1, NAMES, None)], NAMES, finished=False))
-    assert run.accuracy is None
-    assert "time" in [figure.label for figure in report.figures]
-    report, run = built(write(tmp_path / "one", [record(1, NAMES)], NAMES))
-    assert run.accuracy is not None
-    assert (report.state, run.accuracy.rounds) == ("finished", [1])
-
-
 def test_a_run_that_has_not_begun_and_one_that_was_killed(tmp_path: Path) -> None:
     report, _ = built(write(tmp_path / "new", [], NAMES, finished=False, rounds=7))
     assert (report.done, report.planned, report.state) == (0, 7, "unfinished")

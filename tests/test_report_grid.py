@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from grid_tools import TINY, Here
-from helpers import refused
 from report_tools import decoded, reason, record, write
 from scipy import stats
 
@@ -229,11 +228,6 @@ def test_with_a_memo_only_runs_that_changed_are_read_again(tmp_path: Path) -> No
     third = grid_of(build_report(tmp_path, memo=memo)).runs
     assert third[0] is first[0]
     assert [run.done for run in third] == [1, 2]
-
-
-def test_a_grid_takes_no_other_run_of_local(grid: Path) -> None:
-    with refused("bad-option"):
-        build_report(grid, local=grid)
 
 
 @pytest.mark.slow

@@ -223,12 +223,6 @@ def test_a_report_that_fails_leaves_the_last_one_and_is_made_again(
     assert [r.getMessage() for r in caplog.records] == ["the report could not be made: RuntimeError: torn"]
 
 
-def test_a_directory_without_rounds_is_waited_for(served: LivePage, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "notes.json").write_text("{}")
-    assert "holds no rounds yet" in report(served)["summary"]
-
-
 def test_a_port_that_is_taken_is_one_line(
     served: LivePage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,17 +231,6 @@ def test_a_port_that_is_taken_is_one_line(
     assert code == 2
     assert err.startswith(f"fedcap: cannot listen on port {port}: Address already in use")
     assert err.count("\n") == 1
-
-
-def test_a_run_of_local_that_does_not_fit_is_reported_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fedcap.Experiment(**SMALL).run(out=tmp_path / "run")
-    code, _, err = call(capsys, "report", tmp_path / "run", "--live", "--local", tmp_path / "run")
-    assert code == 2
-    assert "is not a run of the method local" in err
-    with LivePage(tmp_path / "run", build=lambda path: report_on(path, path)) as page:
-        assert "is not a run of the method local" in report(page)["summary"]
 
 
 def test_the_command_prints_the_address_and_ends_on_interrupt(tmp_path: Path) -> None:

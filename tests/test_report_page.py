@@ -6,8 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -95,29 +93,3 @@ def test_a_hostile_name_does_not_end_an_element_and_is_read_back_whole(name: str
 def test_a_report_that_was_not_escaped_does_not_end_the_script_either() -> None:
     parts = Parts(page(json.dumps({"title": "x", "summary": "</script><!--<script>"})))
     assert json.loads(parts.texts["script"][0])["summary"] == "</script><!--<script>"
-
-
-def test_every_asset_is_on_the_page() -> None:
-    text = page("{}")
-    for path in ASSETS.iterdir():
-        lines = path.read_text().splitlines()
-        own = [line for line in lines if re.match(r"(export |const |function |[.:@a-z#][^*]*\{)", line)]
-        assert own[-1].removeprefix("export ") in text, path.name
-
-
-def test_the_scripts_can_be_joined(tmp_path: Path) -> None:
-    sources = [path.read_text() for path in ASSETS.glob("*.js")]
-    top = r"^(?:export )?(?:async )?(?:function|const|let) (\[.*?\]|\w+)"
-    names = re.findall(r"\w+", " ".join(name for it in sources for name in re.findall(top, it, re.MULTILINE)))
-    assert len(names) == len(set(names)) > 50
-    code = [
-        line for source in sources for line in source.splitlines() if not re.match(r" *(//|\*|/\*)", line)
-    ]
-    assert not [line for line in code if line.count("`") % 2], (
-        "a string over a line's end loses its indentation"
-    )
-    script = Parts(page("{}")).texts["script"][-1]
-    assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
-    if node := shutil.which("node"):
-        (tmp_path / "page.mjs").write_text(script)
-        subprocess.run([node, "--check", tmp_path / "page.mjs"], check=True)

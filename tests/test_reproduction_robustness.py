@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from outcome_tools import outcome, over_seeds, place
-from reproduction_tools import save
 
-from fedcap.experiments.store import save_outcomes
 from fedcap.report.panel import Finished, Panel, make_panels
 from fedcap.runs.outcome import ClientOutcome, Peaks
 from fedcap.runs.rounds import RoundRecord
@@ -21,7 +17,6 @@ from reproduction.robustness import (
     robustness_page,
     separation_table,
 )
-from reproduction.write import pages, write_pages
 
 
 def clients(*personal: float, malicious: int = 1) -> list[ClientOutcome]:
@@ -117,58 +112,6 @@ def test_separation_is_the_area_under_the_roc_curve_in_percent(found: Finished) 
     # of 3 and 1.5 against 1 and 2: three of four pairs are in order; equal scores count half
     assert lines["lie"] == ["75.0", "50.0"]
     assert lines["cuckoo, longest"] == ["–", "–"]
-
-
-def test_attacks_that_get_through_have_their_cost(found: Finished) -> None:
-    page = robustness_page(found)
-    # 50 % left, none removed; (100 − 98 + 90 − 84) / 2 points lost; the worst is 84 − 85 against Local
-    expected = ["50.0", "0.0", "4.0", "-1.0", "-1.0"]
-    assert cells(page, "Attacks that are not fully stopped", "cuckoo, longest") == expected
-    assert "removes 65 % of the honest and 0 % of the malicious clients" in page
-
-
-def test_a_run_of_two_grids_is_counted_once(found: Finished) -> None:
-    people = [ClientOutcome("0", False, None, 99.0, 3), ClientOutcome("1", False, None, 90.0, None)]
-    honest = [
-        (
-            place("hardened", "none", seed, **{"training.lr": lr}),
-            outcome(94.5, clients=people, digest=f"{lr}, {seed}"),
-        )
-        for lr in ("0.1", "0.3")
-        for seed in range(3)
-    ]
-    again = [(place("hardened", "none", 0), replace(honest[0][1]))]
-    page = robustness_page(found, (), [honest, again])
-    assert "6 runs, 6 clients removed" in " ".join(page.split())
-    section = page.partition("## Honest clients only")[2]
-    assert "| digits | training.lr=0.3 | 3 | 3 | 94.5 |" in section
-    assert "| digits | default | 1 | 1 | 94.5 |" in section
-
-
-def test_the_page_has_a_section_for_each_grid_that_is_there(tmp_path: Path, found: Finished) -> None:
-    crowded = [
-        *(run for run in found if run[0]["attack"] == "none"),
-        *runs("local", "crowd", 84.0, clients(94.0, 84.0, 0.0)),
-        *runs("hardened", "crowd", 92.0, clients(97.0, 79.0, 0.0), fpr=0.0, fnr=100.0),
-    ]
-    other = [(place("hardened", "none", 0, dataset="wisdm"), outcome(94.0))]
-    plain = robustness_page(found)
-    for heading in ("Attackers who train", "wisdm", "Every method under"):
-        assert f"## {heading}" not in plain
-    folder = save([], tmp_path / "results")
-    save_outcomes(over_seeds("krum", "cuckoo", 60.0, 62.0), folder / "headline.jsonl.gz")
-    assert "ROBUSTNESS.md" not in pages(folder)
-    save_outcomes(found, folder / "robustness.jsonl.gz")
-    save_outcomes(other, folder / "robustness-wisdm.jsonl.gz")
-    save_outcomes(crowded, folder / "own-attack.jsonl.gz")
-    page = pages(folder)["ROBUSTNESS.md"]
-    # (100 − 97 + 90 − 79) / 2 points lost; the worst client is 79 − 85 against Local
-    expected = ["96.5", "92.0", "7.0", "100.0", "0.0", "-6.0"]
-    assert cells(page, "Attackers who train against the method", "hardened") == expected
-    assert cells(page, "Every method under attackers", "krum")[0] == "61.0"
-    assert "## wisdm" in page
-    written = write_pages(folder, tmp_path)
-    assert tmp_path / "figures" / "roc-published.png" in written
 
 
 def test_peaks_are_the_largest_numbers_of_each_client() -> None:
