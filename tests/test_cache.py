@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -119,19 +118,3 @@ def test_a_changed_file_is_read_again_even_if_its_size_is_the_same(data_folder: 
         found.append((path.stat().st_size, data.make("npz", path=str(path)).load().digest()))
     assert found[0][0] == found[1][0]
     assert found[0][1] != found[1][1]
-
-
-@pytest.mark.parametrize("name", ["cifar10", "handwritten62"])
-def test_real_data_loads_in_under_a_second_the_second_time(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDCAP_CACHE", str(tmp_path))
-    source = data.make(name)
-    if not source.files():
-        pytest.skip(f"{name} is not in FEDCAP_DATA")
-    first = source.load()
-    began = time.perf_counter()
-    again = source.load()
-    assert time.perf_counter() - began < 1
-    assert first.digest() == again.digest()
-    assert len(again.samples) in (8608, 20000, 60000)

@@ -68,13 +68,6 @@ def test_a_finished_cell_keeps_all_but_its_models(
     assert "checkpoint.safetensors is missing, and the models with it" in err
 
 
-def test_models_are_kept_on_request(cell: Cell, tmp_path: Path) -> None:
-    store = CellStore(tmp_path, keep_models=True)
-    store.open()
-    play(cell, store, Notes())
-    assert (store.directory(cell) / "checkpoint.safetensors").exists()
-
-
 def test_outcomes_are_found_by_name_and_by_key(cell: Cell, store: CellStore, tmp_path: Path) -> None:
     outcome = played(cell, store)
     assert store.outcomes() == {cell.key: outcome}
@@ -154,15 +147,6 @@ def test_a_damaged_outcome_is_made_again_from_the_run(cell: Cell, store: CellSto
     before = played(cell, store)
     (store.directory(cell) / "outcome.json").write_bytes(b"{\xff")
     assert store.outcome(cell) == replace(before, evidence=None, places=[])
-
-
-def test_a_damaged_published_outcome_is_an_error(cell: Cell, store: CellStore) -> None:
-    assert store.results is not None
-    store.results.mkdir()
-    path = store.results / f"{cell.name}.json"
-    path.write_text("{}")
-    with refused("bad-file", str(path)):
-        store.outcome(cell)
 
 
 def test_a_cell_that_was_begun_goes_on_to_the_same_outcome(
@@ -251,12 +235,6 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     file.write_text("")
     with refused("cannot-write", str(file)):
         CellStore(file).open()
-
-
-def test_a_cell_given_twice_is_two_places_of_one_run(cell: Cell, store: CellStore) -> None:
-    play(cell, store, Notes())
-    status = GridStatus.of([cell, cell], store)
-    assert (len(status.finished), len(status.runs)) == (2, 1)
 
 
 def test_the_place_of_each_cell_is_stored_with_the_plan_and_with_its_outcome(tmp_path: Path) -> None:

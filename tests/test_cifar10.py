@@ -180,10 +180,3 @@ def test_options_of_the_partition_alone_change_cifar10s_own() -> None:
     ):
         experiment = Experiment(dataset={"name": "cifar10", "partition": given})
         assert experiment.settings()["dataset"]["partition"] == {"name": "pathological", **found}
-
-
-def test_data_like_cifar10_are_dealt_in_blocks() -> None:
-    experiment = Experiment(
-        dataset={"x": np.zeros((40, 3, 32, 32)), "y": np.arange(40) % 10, "like": "cifar10"}
-    )
-    assert experiment.settings()["dataset"]["partition"]["sharing"] == "blocks"

@@ -58,11 +58,6 @@ def test_rules_go_to_the_methods_that_take_one() -> None:
     assert cells[1].experiment.digest() == digest(method={"name": "fedavg", "rule": rule})
 
 
-def test_a_wrapper_is_called_by_its_inner_rule_even_if_that_is_the_usual_one() -> None:
-    cells = Grid(methods="fedavg", rules=["bucketing", {"name": "gas", "rule": "krum", "chunks": 7}]).cells()
-    assert [cell.place["rule"] for cell in cells] == ["bucketing(median)", "gas(krum, chunks=7)"]
-
-
 def test_any_setting_is_an_axis_and_options_go_to_those_that_have_them() -> None:
     axes = {"method.alpha": [1, 2], "training.lr": [0.1, 0.05]}
     cells = Grid(methods="fedavg,fedcap", axes=axes, attack="lie").cells()
@@ -78,12 +73,6 @@ def test_any_setting_is_an_axis_and_options_go_to_those_that_have_them() -> None
     chosen = {"method": {"name": "fedcap", "alpha": 2}, "training": {"lr": 0.05}, "attack": "lie"}
     assert cells[-1].experiment.digest() == digest(**chosen)
     assert str(cells[-1]).endswith("· seed 0 · method.alpha 2 · training.lr 0.05")
-
-
-def test_cells_that_are_one_run_have_one_name() -> None:
-    cells = Grid(attacks="none,ipm", axes={"malicious": [0.1, 0.2]}).cells()
-    assert len({cell.name for cell in cells}) == 3
-    assert cells[0].name == cells[1].name
 
 
 def test_options_of_a_method_in_the_settings_go_to_the_methods_that_have_them() -> None:

@@ -19,7 +19,7 @@ from fedcap import methods
 from fedcap.aggregators import make as make_rule
 from fedcap.detection import Batch
 from fedcap.methods.fedavg import combine
-from fedcap.runs import CHECKPOINT, RESULT, RoundRecord
+from fedcap.runs import CHECKPOINT, RESULT
 from fedcap.simulation import WorkerPool, make_pool
 from fedcap.training import Layout
 
@@ -92,14 +92,6 @@ def test_a_round_too_small_for_the_rule_uses_the_median_with_a_note():
     assert combine(make_rule("krum"), uploads.only(torch.zeros(2, dtype=torch.bool)), []) is None
 
 
-def test_the_record_has_the_notes_of_small_rounds():
-    method = {"name": "fedavg", "rule": "krum"}
-    result = fedcap.Experiment(method=method, attack="ipm", participation=0.2, **QUICK).run()
-    for record in result.history:
-        assert record.notes == ["2 rows are too few for Krum: median used"]
-        assert RoundRecord.from_json(record.to_json()) == record
-
-
 # --- Every method, in the one loop
 
 
@@ -107,7 +99,7 @@ def rival(name: str, **settings: object) -> fedcap.Experiment:
     return fedcap.Experiment(method={"name": name, **RIVALS[name]}, **{**QUICK, **settings})
 
 
-@pytest.mark.parametrize("attack", ["none", "lie", "ipm", "label-flipping", "model-replacement"])
+@pytest.mark.parametrize("attack", ["lie", "label-flipping"])
 @pytest.mark.parametrize("name", RIVALS)
 def test_every_method_plays_under_attack_with_half_of_the_clients(name: str, attack: str):
     result = rival(name, attack=attack, participation=0.5).run()

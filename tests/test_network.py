@@ -63,6 +63,7 @@ def test_the_layout_gives_every_tensor_its_place_without_gaps():
     assert [tuple(slot.shape) for slot in layout.slots] == [(8, 5), (8,), (3, 8), (3,)]
     assert layout.size == layout.trainable == 75
     assert layout.last_layer == slice(48, 75)
+    assert Layout.of(nn.Linear(INPUTS, CLASSES)).last_layer == slice(0, 18)
 
 
 def test_the_digest_of_a_layout_never_changes():
@@ -70,10 +71,6 @@ def test_the_digest_of_a_layout_never_changes():
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 3))
     expected = "218815dacee03f5122e1484acc81899d7430c157dee4120b870b67db43125935"
     assert Layout.of(module).digest() == expected
-
-
-def test_the_last_layer_of_a_single_layer_is_all_of_it():
-    assert Layout.of(nn.Linear(INPUTS, CLASSES)).last_layer == slice(0, 18)
 
 
 def test_frozen_parameters_come_after_those_that_learn():
@@ -146,12 +143,7 @@ def test_a_fresh_network_is_a_function_of_the_seed():
     with torch.random.fork_rng():
         torch.manual_seed(5)
         expected = flat(perceptron())
-    assert torch.equal(initial_weights(perceptron, 5), expected)
-    assert torch.equal(initial_weights(perceptron, 5), expected)
-    assert not torch.equal(initial_weights(perceptron, 6), expected)
-
-
-def test_a_fresh_network_leaves_the_global_random_state_alone():
     before = torch.get_rng_state()
-    fresh_network(perceptron, 5)
+    assert torch.equal(fresh_network(perceptron, 5).weights, expected)
     assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(initial_weights(perceptron, 6), expected)

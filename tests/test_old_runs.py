@@ -96,13 +96,6 @@ def test_show_prints_the_numbers_of_the_files(run: str, capsys: pytest.CaptureFi
         assert "2 of 4 rounds" in text
 
 
-def test_show_compares_old_runs_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, "show", *(OLD / run for run in FINISHED))
-    assert code == 0
-    for run in FINISHED:
-        assert f"{result(run)['tacc']:.1f}" in out
-
-
 @pytest.mark.parametrize("run", LINEAR)
 def test_models_answer_as_their_weights_say(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -150,14 +143,6 @@ def test_report_finds_nothing_wrong(
     assert (code, err) == (0, "")
     assert json.loads(out)["problems"] == []
     assert page.stat().st_size == json.loads(out)["bytes"]
-
-
-@pytest.mark.parametrize("run", FINISHED)
-def test_the_page_has_the_accuracies(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call(capsys, "report", OLD / run, "-o", tmp_path / "report.html")
-    page, found = (tmp_path / "report.html").read_text(), result(run)
-    assert f"{found['tacc']:.1f} %" in page
-    assert f"{found['tacc_worst_client']:.1f} %" in page
 
 
 def test_a_stopped_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,8 +159,7 @@ def test_a_bug_is_found_before_the_run_and_shown_as_the_models(name: str, code: 
     assert not Path("run").exists()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("method", ["fedavg", "fedcap", "fedrod"])
+@pytest.mark.parametrize(("workers", "method"), [(1, "fedavg"), (1, "fedrod"), (2, "fedcap")])
 def test_a_bug_that_only_real_data_shows_names_the_model_and_the_client(workers: int, method: str) -> None:
     experiment = fedcap.Experiment(model="own_bugs:Late", method=method, rounds=1, workers=workers)
     with pytest.raises(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedcap.cli import main, progress
-from fedcap.cli.progress import DownloadProgress, GridProgress, Progress
+from fedcap.cli.progress import GridProgress, Progress
 from fedcap.errors import duration
 from fedcap.experiments.grid import Grid
 from fedcap.experiments.store import GridStatus
@@ -91,14 +91,6 @@ def test_rounds_of_an_earlier_session_do_not_make_a_grid_look_fast(
     assert ", about 1 min 48 s left;" in capsys.readouterr().err
 
 
-def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    cells = Grid(methods="fedavg", attacks="none", rounds=4).cells()
-    with GridProgress(GridStatus(cells, {}, {}), quiet=True) as progress:
-        progress.started(cells[0])
-        progress.failed(cells[0], "for a reason")
-    assert capsys.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize(("columns", "encoding"), [(40, "utf-8"), (100, "utf-8"), (100, "ascii")])
 def test_lines_on_a_terminal_fit_it(monkeypatch: pytest.MonkeyPatch, columns: int, encoding: str) -> None:
     shown = Progress(clock=Clock())
@@ -121,15 +113,6 @@ def test_lines_on_a_terminal_fit_it(monkeypatch: pytest.MonkeyPatch, columns: in
 )
 def test_a_time_has_two_units_at_most(seconds: float, said: str) -> None:
     assert duration(seconds) == said
-
-
-def test_a_download_shows_megabytes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "FIRST", 0.0)
-    with DownloadProgress() as shown:
-        shown("a.tar.gz", 45_000_000, 170_000_000)
-    assert capsys.readouterr().err == "fedcap: a.tar.gz, 45 of 170 MB\n"
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,6 @@ def no_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
 
 
-def test_a_finished_run_has_the_clients_of_its_result(finished: Path) -> None:
-    run = fedcap.read(finished)
-    assert run.clients == run.result.clients
-    assert [client.id for client in run.clients if client.malicious] == ["1", "5", "9"]
-
-
 def test_an_unfinished_run_has_clients_by_its_last_evaluated_round_and_all_removals(killed: Path) -> None:
     run = fedcap.read(killed)
     assert run.result is None
@@ -106,11 +100,6 @@ def test_a_score_that_is_called_like_a_column_does_not_hide_it(finished: Path) -
     assert rows[3]["score_client"] == 0.5
 
 
-@pytest.mark.usefixtures("no_pandas")
-def test_a_run_without_rounds_has_no_rows(finished: Path) -> None:
-    assert replace(runs.read(finished), rounds=[]).frame() == []
-
-
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is not installed")
 def test_with_pandas_a_frame_is_a_data_frame(finished: Path) -> None:
     run = fedcap.read(finished)
@@ -142,28 +131,14 @@ def test_people_can_read_a_run_and_a_result(finished: Path) -> None:
         f"  accuracy   {figures}",
         "  detection  3 of 3 attackers removed; no honest client removed",
     ]
+    started = replace(runs.read(finished), rounds=[], result=None)
+    assert "not measured yet" in repr(started)
     assert repr(run).splitlines() == [
         "digits · fedcap · ipm, 3 of 20 clients malicious · seed 0 · 3 rounds",
         f"  accuracy   {figures}",
         "  detection  3 of 3 attackers removed; no honest client removed",
         f"  records    {finished}",
     ]
-
-
-def test_an_unfinished_run_says_how_far_it_is(killed: Path, finished: Path) -> None:
-    first, accuracy, *_ = repr(fedcap.read(killed)).splitlines()
-    assert first.endswith("3 of 9 rounds, unfinished")
-    assert accuracy.endswith(" in round 2")
-    started = replace(runs.read(killed), rounds=[])
-    assert "not measured yet" in repr(started)
-
-
-def test_a_run_with_no_attack_says_so(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    result = fedcap.Experiment(**QUICK | {"rounds": 1}, method="fedavg").run(out=out)
-    assert "no attack · seed 0 · 1 round\n" in repr(fedcap.read(out))
-    assert "Result of 1 round with 20 clients\n" in repr(result)
-    assert "detection" not in repr(result)
 
 
 def test_where_the_models_are_is_neither_written_nor_compared(finished: Path) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 
 import fedcap
 from fedcap.runs import RunDirectory
-from fedcap.simulation import Run, Simulation, load_experiment, make_pool
+from fedcap.simulation import Run, Simulation
 from fedcap.training import Network, fresh_network
 
 QUICK = {"rounds": 2, "training": {"lr": 0.1, "epochs": 1}, "workers": 1}
@@ -247,22 +247,6 @@ def test_the_error_names_the_models_that_a_method_has(tmp_path: Path) -> None:
     assert "name a client" in lacking(local, None, "personal")
 
 
-def test_unknown_clients_and_readings_get_the_nearest_names(attacked: Run) -> None:
-    assert "unknown client '99': did you mean" in lacking(attacked, 99, "personal")
-    assert "did you mean 'personal'?" in lacking(attacked, "3", "personnal")
-
-
-def test_with_many_clients_not_all_are_listed(tmp_path: Path) -> None:
-    names = [f"u{at:03}" for at in range(60)]
-    x, y = torch.randn(240, 4), torch.arange(240) % 2
-    data = {"data": (x, y), "client": np.repeat(names, 4)}
-    result, _ = play(None, dataset=data, method="fedavg", rounds=1)
-    with pytest.raises(fedcap.InputError) as error:
-        result.model("u7")
-    assert "did you mean 'u" in str(error.value)
-    assert str(error.value).endswith("there are 60, from 'u000' to 'u059'")
-
-
 def test_a_run_of_an_earlier_version_is_reported_as_such(tmp_path: Path) -> None:
     play(tmp_path / "run", method="fedavg", rounds=1)
     path = tmp_path / "run" / "provenance.json"
@@ -287,12 +271,3 @@ def test_a_checkpoint_that_is_missing_broken_or_of_another_network_is_one_line(t
     file.unlink()
     said = lacking(fedcap.read(run.path), "3", "global")
     assert "is missing, and the models with it; repeat the run" in said
-
-
-def test_models_of_a_resumed_run_are_those_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        fedcap.Experiment(**QUICK).run(out=tmp_path / "run", observers=[Killer(1)])
-    with make_pool(1) as pool:
-        resumed = load_experiment(tmp_path / "run").run(out=tmp_path / "run", pool=pool)
-    whole, _ = play(None)
-    assert torch.equal(vector_of(resumed.model("8")), vector_of(whole.model("8")))

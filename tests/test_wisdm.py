@@ -133,15 +133,3 @@ def test_wisdm_has_a_client_per_user_and_standardises_by_its_training_part(data_
         torch.testing.assert_close(test_after.x[:, 0], (test_before.x[:, 0] - mean) / std)
     assert raw.partition_hash == scaled.partition_hash
     assert raw.names == scaled.names
-
-
-def test_real_wisdm_has_5412_windows_of_36_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDCAP_CACHE", str(tmp_path))
-    source = data.make("wisdm")
-    if not source.files():
-        pytest.skip("wisdm is not in FEDCAP_DATA")
-    dataset = source.load()
-    if "malformed" in " ".join(dataset.notes):
-        pytest.skip("the original file, whose count differs")
-    assert len(dataset.samples) == 5412
-    assert len(dataset.owner_names) == 36
