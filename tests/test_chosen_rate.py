@@ -124,12 +124,6 @@ def test_a_given_rate_and_the_rates_of_other_data_sets_are_not_compared(
     assert lr == settings.get("training", {}).get("lr", 0.1 if "digits" in str(settings) else None)
 
 
-def test_any_data_set_takes_auto() -> None:
-    settings: dict[str, Any] = {"dataset": {"name": "digits", "samples": 40, "clients": 4}}
-    experiment = fedcap.Experiment(**settings, training={"lr": "auto", "epochs": 1})
-    assert experiment.chosen_training.lr in RATES
-
-
 def test_clients_with_too_few_samples_get_the_usual_rate(caplog: pytest.LogCaptureFixture) -> None:
     data = {"x": X[:40], "y": Y[:40], "clients": 10}
     assert fedcap.Experiment(dataset=data, **QUICK).chosen_training.lr == 0.01

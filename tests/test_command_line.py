@@ -98,19 +98,6 @@ def test_every_hint_belongs_to_a_code_of_the_library() -> None:
         assert f'"{hint.partition(":")[0]}"' in source, hint
 
 
-def test_the_defaults_that_help_gives_are_those_of_a_run() -> None:
-    from fedcap import data
-    from fedcap.simulation import Experiment
-
-    experiment = Experiment()
-    found = (experiment.dataset.name, experiment.method.name, experiment.attack.name)
-    assert found == ("digits", "fedcap", "none")
-    assert (experiment.malicious, experiment.seed, experiment.device) == (0.3, 0, "cpu")
-    for name in data.names():
-        rounds = data.registry.get(name).defaults.get("rounds", Experiment.model_fields["rounds"].default)
-        assert rounds == (30 if name == "digits" else 100)
-
-
 def test_help_does_not_import_what_is_slow() -> None:
     code = (
         "import sys; from fedcap.cli import app;"

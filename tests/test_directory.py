@@ -99,12 +99,6 @@ def test_everything_is_written_and_can_be_read_back(whole: Path) -> None:
     assert result.tacc == max(result.tacc_shared or 0, result.tacc_personal)
 
 
-def test_a_finished_run_is_not_run_again(whole: Path) -> None:
-    before = (whole / "checkpoint.safetensors").stat().st_mtime_ns
-    load_experiment(whole).run(out=whole)
-    assert (whole / "checkpoint.safetensors").stat().st_mtime_ns == before
-
-
 def test_a_run_with_other_workers_is_the_same_run(whole: Path) -> None:
     workers = fedcap.Experiment(**{**SETTINGS, "workers": 2})
     assert workers.run(out=whole).rounds == 4  # no result depends on the workers

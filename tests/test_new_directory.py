@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -30,15 +29,6 @@ RUN = "import sys, json, fedcap; print(fedcap.Experiment(**json.loads(sys.argv[1
 
 def names(count: int) -> set[str]:
     return {"run", *(f"run+{number}" for number in range(2, count + 1))}
-
-
-def test_threads_that_start_at_once_get_a_directory_each(tmp_path: Path) -> None:
-    def claim(_: int) -> str:
-        with NewDirectory(tmp_path / "runs", "run") as directory:
-            return directory.path.name
-
-    with ThreadPoolExecutor(32) as threads:
-        assert sorted(threads.map(claim, range(200))) == sorted(names(200))
 
 
 def test_processes_that_start_at_once_get_a_directory_each(tmp_path: Path) -> None:

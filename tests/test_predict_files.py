@@ -177,21 +177,6 @@ def test_predict_says_how_accurate_the_model_is_on_its_own_clients_test_samples(
     assert answers(capsys, "patients.csv", "--reading", "shared")["tested"] == oslo.shared
 
 
-def test_export_prints_the_features_in_the_order_that_the_program_takes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = call(capsys, "export", "run", "--client", "Oslo", "-o", "oslo.safetensors")
-    assert code == 0
-    assert "  features   age, dose, weight\n" in out
-
-
-def test_data_check_refuses_identifiers_as_labels(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--set", "dataset.label=patient", "--set", 'dataset.ignore=["diagnosis", "hospital"]']
-    code, _, err = call(capsys, "data", "check", "patients.csv", *arguments)
-    assert code == 2
-    assert "90 samples have 90 different labels, such as '000': these look like identifiers" in err
-
-
 def test_errors_from_python_name_no_flag() -> None:
     run = fedcap.read("run")
     for client, inputs in (("Osl", X), (None, X), ("Oslo", X[:, :2]), ("Oslo", Table({"age": X[:, 0]}))):

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -280,20 +275,6 @@ def test_the_config_of_a_run_repeats_it_in_a_new_directory(
     assert {path: path.read_bytes() for path in short.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    "flags", [["--seed=1"], ["--set=rounds=x"], ["--set=dataset.path=x"], ["--out=x"], ["a.toml"]]
-)
-def test_resume_takes_nothing_that_would_make_it_another_run(
-    short: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
-) -> None:
-    code, _, err = call(capsys, "run", "--resume", short, *flags)
-    assert code == 2
-    assert err.startswith(
-        "fedcap: --resume continues a run with its settings: it takes only --rounds, --dataset, --workers,"
-    )
-    assert err.count("\n") == 1
-
-
 @pytest.mark.slow
 def test_the_demo_can_be_taken_twice_with_other_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -324,31 +305,6 @@ def test_the_demo_can_be_taken_twice_with_other_settings(
     call(capsys, "demo", "--workers=1", "--out=tour", "--rounds=1")
     assert (tmp_path / "tour" / "table.json").read_text() == tables["one"]
     assert {path: (path / "result.json").stat().st_mtime_ns for path in finished} == finished
-
-
-@pytest.mark.parametrize("out", ["run", None])
-def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, out: str | None) -> None:
-    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{listen}; from fedcap.cli import main; main()"
-    where = ["--out", out] if out else []
-    command = [sys.executable, "-c", code, "run", "--rounds=500", "--workers=1", "--quiet", *where]
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    while not list(tmp_path.glob("**/checkpoint.safetensors")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    (made,) = tmp_path.glob("**/checkpoint.safetensors")
-    made = made.parent.relative_to(tmp_path)
-    assert process.returncode == 130
-    assert err == f"fedcap: interrupted: continue with fedcap run --resume {made}\n"
 
 
 def test_a_run_interrupted_before_it_wrote_anything_names_no_directory(

@@ -56,37 +56,14 @@ def test_options_replace_the_file_and_set_replaces_options(capsys: pytest.Captur
     assert json.loads(Path("x/provenance.json").read_text())["malicious"] == ["1", "5"]
 
 
-@pytest.mark.parametrize("method", ["fedavg", "ditto", "fedrod"])
-def test_the_rule_is_an_option_and_its_options_are_settings(
-    capsys: pytest.CaptureFixture[str], method: str
-) -> None:
-    flags = ["--method", method, "--rule", "bucketing", "--set", "method.rule.rule=rfa", "--attack", "lie"]
+def test_the_rule_is_an_option_and_its_options_are_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--method", "ditto", "--rule", "bucketing", "--set", "method.rule.rule=rfa", "--attack", "lie"]
     code, _, err = call(capsys, "run", *flags, "--out", "x", *QUICK)
     assert (code, err) == (0, "")
     config = tomllib.loads(Path("x/config.toml").read_text())
     assert config["method"]["rule"]["name"] == "bucketing"
     assert config["method"]["rule"]["rule"]["name"] == "geometric-median"
-    code, _, _ = call(capsys, "run", "--resume", "x", "--json")
-    assert code == 0
-    code, _, _ = call(capsys, "run", "--method", method, "--rule", "median", "--out", "y", *QUICK)
-    assert code == 0
-
-
-def test_a_resolved_config_runs_again_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    call(capsys, "run", "--attack", "min-sum", "--out", "one", *QUICK)
-    code, _, _ = call(capsys, "run", "one/config.toml", "--out", "two")
-    assert code == 0
-    one, two = (json.loads(Path(name, "result.json").read_text()) for name in ("one", "two"))
-    assert one["clients"] == two["clients"]
-
-
-def test_resume_continues_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    call(capsys, "run", "--out", "run", *QUICK)
-    first = Path("run/result.json").read_text()
-    Path("run/result.json").unlink()
-    code, out, _ = call(capsys, "run", "--resume", "run", "--json")
-    assert code == 0
-    assert json.loads(first).items() <= json.loads(out).items()
+    assert call(capsys, "run", "--resume", "x", "--json")[0] == 0
 
 
 def test_a_run_that_has_finished_is_not_run_again_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

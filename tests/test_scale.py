@@ -188,6 +188,5 @@ def test_fedfomo_refuses_more_models_than_fit(monkeypatch: pytest.MonkeyPatch) -
 
     size = Layout.of(fedcap.simulation.Simulation(fedcap.Experiment(**SMALL), make_pool(1)).build()).size
     monkeypatch.setattr(fedfomo, "LARGEST", 5 * 4 * size)
-    with refused("too-large") as caught:
+    with refused("too-large"):
         fedcap.Experiment(**{**SMALL, "method": "fedfomo", "participation": 1.0}).run()
-    assert caught.value.code == "too-large"

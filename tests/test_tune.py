@@ -122,13 +122,6 @@ def test_a_mistake_is_an_error_before_anything_is_played(
     assert engine.played == []
 
 
-def test_wisdm_has_a_range_of_its_own():
-    from fedcap.experiments.tuning import usual_space
-
-    alphas = [usual_space(fedcap.Experiment(dataset=name))["alpha"] for name in ("wisdm", "cifar10")]
-    assert alphas == [(1.0, 2.0, 3.0, 4.0), (2.0, 5.0, 10.0)]
-
-
 def test_the_command_prints_trials_and_options_to_paste(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "run.toml").write_text("rounds = 1\n[dataset]\nname = 'digits'\nclients = 6\nsamples = 30\n")
     words = [

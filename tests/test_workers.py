@@ -109,7 +109,7 @@ def test_a_worker_that_goes_on_in_time_is_left_alone(caplog: pytest.LogCaptureFi
 def test_a_worker_that_is_merely_slow_is_never_replaced(caplog: pytest.LogCaptureFixture) -> None:
     before = own_children()
     with ProcessPool(2) as pool, caplog.at_level(logging.WARNING, "fedcap"):
-        pool.open(runner_of(Sleepy(seconds=2)), data_of())
+        pool.open(runner_of(Sleepy(seconds=1)), data_of())
         workers = own_children() - before
         outcome(pool, None, TASKS[:2])
         assert own_children() - before == workers
@@ -140,9 +140,7 @@ START = (
 )
 
 
-@pytest.mark.parametrize(
-    "imported", ["click.core", "numpy.linalg", "torch._C", "torch.nn.functional", "fedcap.data"]
-)
+@pytest.mark.parametrize("imported", ["click.core", "torch._C", "fedcap.data"])
 def test_ctrl_c_while_something_is_imported_is_one_line_and_exit_code_130(
     tmp_path: Path, imported: str
 ) -> None:
