@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
-from helpers import Ended, end_round, refused
+from helpers import end_round, refused
 from torch import nn
 
 from fedcap.detection import Batch
@@ -59,6 +59,7 @@ class Reference:
     samples: dict[int, float] = field(default_factory=dict)
     weights: dict[int, list[float]] = field(default_factory=dict)
     received: dict[int, np.ndarray] = field(default_factory=dict)
+    norms: dict[int, float] = field(default_factory=dict)
     before: np.ndarray | None = None
 
     def current(self) -> np.ndarray:
@@ -88,7 +89,7 @@ class Reference:
     def aggregate(self, sent: dict[int, np.ndarray], samples: dict[int, float]) -> list[int]:
         models = {k: self.received[k] + d for k, d in sent.items()}
         updates = {k: models[k] - self.w if self.calibrate else d for k, d in sent.items()}
-        norms = {k: math.sqrt(sum(float(x) ** 2 for x in d)) for k, d in updates.items()}
+        norms = self.norms = {k: math.sqrt(sum(float(x) ** 2 for x in d)) for k, d in updates.items()}
         limit = self.t_norm if self.detect else math.inf
         out = [k for k, norm in norms.items() if not math.isfinite(norm) or norm > limit]
         if len(out) < len(sent):
@@ -99,19 +100,6 @@ class Reference:
             for pool in (self.models, self.updates, self.samples):
                 pool.pop(k, None)
         return out
-
-
-@dataclass
-class Played:
-    """What a round sent and came to."""
-
-    received: torch.Tensor
-    mixing: torch.Tensor | None
-    found: Ended
-
-    @property
-    def removed(self) -> dict[int, str]:
-        return {client: reason.sentence for client, reason in self.found.verdict.removed.items()}
 
 
 @dataclass
@@ -149,6 +137,7 @@ class Match:
         received = sent.models[sent.index[:, 0]].clone()
         for at, k in enumerate(ids):
             np.testing.assert_allclose(received[at].numpy(), expected[k], rtol=1e-9, atol=1e-11)
+            assert (sent.mixing is None) == (not customised)
             if sent.mixing is not None:
                 np.testing.assert_allclose(
                     sent.mixing[at].numpy(), self.reference.weights[k], rtol=1e-9, atol=1e-12
@@ -165,6 +154,8 @@ class Match:
         self.state = found.state
         out = self.reference.aggregate(updates, samples)
         assert sorted(found.verdict.removed if self.method.detect else found.uncounted) == sorted(out)
+        reasons = [reason.sentence for reason in found.verdict.removed.values()]
+        assert all(sentence == "not finite" or " over " in sentence for sentence in reasons)
         assert self.state.ids.tolist() == sorted(self.reference.models)
         self.previous = self.state.model.numpy()
         np.testing.assert_allclose(self.previous, self.reference.w, rtol=1e-9, atol=1e-11)
@@ -175,143 +166,86 @@ class Match:
                     rows[at].numpy(), getattr(self.reference, pool)[k], rtol=1e-9, atol=1e-11
                 )
             assert float(self.state.samples[at]) == self.reference.samples[k]
-        return Played(received, sent.mixing, found)
+        norms = [self.reference.norms[k] for k in arrived]
+        np.testing.assert_allclose(found.view.norms.numpy(), norms, rtol=1e-9, atol=1e-12)
+        assert out or not found.verdict.removed
+        return found
 
 
-def test_in_the_first_round_all_clients_receive_the_common_weights():
-    match = Match()
-    start = match.state.model.clone()
-    played = match.round([0, 1, 2])
-    assert torch.equal(played.received, start.repeat(3, 1))
-    assert played.mixing is None
-    assert played.removed == {}
+@dataclass
+class Play:
+    """A round: who takes part, by how much updates are multiplied, and who sends nothing."""
+
+    ids: list[int]
+    scaled: dict[int, float] = field(default_factory=dict)
+    silent: tuple[int, ...] = ()
 
 
-@pytest.mark.parametrize("alpha", [0.0, 2.0, 10.0])
-def test_three_rounds_of_the_same_clients_follow_the_paper(alpha: float):
-    match = Match({"alpha": alpha, "phi": 0.2})
-    for _ in range(3):
-        match.round([0, 2, 3, 7])
+FOUR, HUGE = [0, 1, 2, 3], 1000.0
+SCENARIOS: dict[str, tuple[dict[str, object], list[Play], list[int]]] = {
+    "the same clients, alpha 0": ({"alpha": 0.0, "phi": 0.2}, [Play([0, 2, 3, 7])] * 3, []),
+    "the same clients, alpha 10": ({"alpha": 10.0, "phi": 0.2}, [Play([0, 2, 3, 7])] * 3, []),
+    "newcomers": ({}, [Play([1, 4, 6]), Play([0, 4, 5, 6, 9]), Play([1, 4, 9])], []),
+    "over the limit": ({"t_norm": 5.0}, [Play(FOUR), Play(FOUR, {2: 100.0}), Play([0, 1, 3])], [2]),
+    "NaN": ({}, [Play(FOUR), Play(FOUR, {1: math.nan}), Play([0, 2])], [1]),
+    "infinity": ({}, [Play(FOUR), Play(FOUR, {1: -math.inf}), Play([0, 2])], [1]),
+    "infinity under any limit": ({"t_norm": 1e300}, [Play(FOUR, {1: math.inf}), Play([0, 2])], [1]),
+    "a pool of one client": ({}, [Play([0, 1, 2], {0: HUGE, 2: HUGE}), Play([1, 3])], [0, 2]),
+    "no upload counts": (
+        {},
+        [Play(FOUR), Play([0, 1, 2], dict.fromkeys([0, 1, 2], HUGE)), Play([3])],
+        [0, 1, 2],
+    ),
+    "all clients are removed": ({}, [Play([0, 1]), Play([0, 1], {0: HUGE, 1: HUGE}), Play([4, 5])], [0, 1]),
+    "no uploads": ({}, [Play([0, 1]), Play([0, 1], silent=(0, 1)), Play([0, 1])], []),
+    "one client sends nothing": ({}, [Play([0, 1, 2]), Play([0, 1, 2], silent=(1,)), Play([0, 2])], []),
+    "without customisation": (
+        {"customise": False},
+        [Play([0, 1, 2]), Play([0, 1, 2, 5]), Play([1, 5])],
+        [],
+    ),
+    "without calibration": (
+        {"calibrate": False, "t_norm": 5.0},
+        [Play([0, 1, 2]), Play([0, 1, 2, 4], {4: 100.0}), Play([0, 1, 2])],
+        [4],
+    ),
+    "without detection": (
+        {"detect": False},
+        [Play([0, 1, 2], {1: HUGE, 2: math.nan}), Play([0, 1, 2])],
+        [],
+    ),
+    "last-layer similarity": (
+        {"similarity": "last-layer"},
+        [Play([0, 1, 2]), Play([0, 1, 2, 5]), Play([1, 5, 6])],
+        [],
+    ),
+}
 
 
-def test_newcomers_are_asked_for_a_request_trained_from_last_rounds_global_model():
-    match = Match()
-    match.round([1, 4, 6])
-    played = match.round([0, 4, 5, 6, 9])
-    assert played.mixing is not None
-    assert played.mixing.shape == (5, 3)
-    match.round([1, 4, 9])
-
-
-def test_a_client_over_the_limit_is_removed_and_leaves_the_pool():
-    match = Match({"t_norm": 5.0})
-    match.round([0, 1, 2, 3])
-    sent = match.draw([0, 1, 2, 3])
-    sent[2] *= 100
-    played = match.round([0, 1, 2, 3], sent)
-    assert list(played.removed) == [2]
-    assert "over 5" in played.removed[2]
-    match.round([0, 1, 3])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_rounds_follow_the_paper(name: str):
+    options, plays, removed = SCENARIOS[name]
+    assert LAYOUT.last_layer == slice(*HEAD)
+    match = Match(options, compared=HEAD if "similarity" in options else (0, SIZE))
+    found = []
+    for play in plays:
+        updates = {k: row * play.scaled.get(k, 1.0) for k, row in match.draw(play.ids).items()}
+        for client in play.silent:
+            del updates[client]
+        found += match.round(play.ids, updates).verdict.removed
+        assert match.state.models.isfinite().all()
+    assert found == removed
 
 
 def test_a_calibrated_norm_of_exactly_the_threshold_stays():
     method = make("fedcap", t_norm=10.0)
     state = method.init(torch.zeros(SIZE), LAYOUT)
-    ids = torch.tensor([0, 1])
     updates = torch.zeros(2, SIZE)
     updates[0, :2] = torch.tensor([6.0, 8.0])
     updates[1, :2] = torch.tensor([6.0, 8.001])
-    uploads = Batch(ids, updates, torch.ones(2))
-    found = end_round(method, state, uploads)
+    found = end_round(method, state, Batch(torch.tensor([0, 1]), updates, torch.ones(2)))
     assert found.state.ids.tolist() == [0]
     assert list(found.verdict.removed) == [1]
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_client_with_a_row_that_is_not_finite_is_removed(bad: float):
-    match = Match()
-    match.round([0, 1, 2])
-    sent = match.draw([0, 1, 2])
-    sent[1][3] = bad
-    played = match.round([0, 1, 2], sent)
-    assert played.removed == {1: "not finite"}
-    assert match.state.models.isfinite().all()
-    match.round([0, 2])
-
-
-def test_the_only_client_of_the_pool_receives_its_own_model():
-    match = Match()
-    sent = {k: row * (1 if k == 1 else 1000) for k, row in match.draw([0, 1, 2]).items()}
-    match.round([0, 1, 2], sent)
-    played = match.round([1, 3])
-    assert played.mixing is not None
-    assert played.mixing.tolist() == [[1.0], [1.0]]
-
-
-def test_if_no_upload_counts_the_last_pool_stays_without_removed_clients():
-    match = Match()
-    match.round([0, 1, 2, 3])
-    kept = match.state.models[3].clone()
-    match.round([0, 1, 2], match.draw([0, 1, 2], length=1000))
-    assert match.state.ids.tolist() == [3]
-    assert torch.equal(match.state.models[0], kept)
-    match.round([3])
-
-
-def test_if_all_clients_are_removed_the_global_model_stays():
-    match = Match()
-    match.round([0, 1])
-    expected = match.method.inspect(match.state).global_model
-    match.round([0, 1], match.draw([0, 1], length=1000))
-    assert match.state.ids.tolist() == []
-    played = match.round([4, 5])
-    assert torch.equal(played.received, expected.repeat(2, 1))
-
-
-def test_participants_that_sent_nothing_leave_the_pool():
-    match = Match()
-    match.round([0, 1, 2])
-    match.round([0, 1, 2], match.draw([0, 2]))
-    assert match.state.ids.tolist() == [0, 2]
-
-
-def test_without_customisation_all_clients_receive_the_global_model():
-    match = Match({"customise": False})
-    match.round([0, 1, 2])
-    played = match.round([0, 1, 2, 5])
-    assert played.mixing is None
-    assert torch.equal(played.received, played.received[:1].repeat(4, 1))
-    match.round([1, 5])
-
-
-def test_without_calibration_updates_are_compared_as_sent():
-    match = Match({"calibrate": False, "t_norm": 5.0})
-    match.round([0, 1, 2])
-    sent = match.draw([0, 1, 2, 4])
-    sent[4] *= 100
-    played = match.round([0, 1, 2, 4], sent)
-    assert list(played.removed) == [4]
-    assert np.array_equal(match.state.updates[0].numpy(), sent[0])
-    match.round([0, 1, 2])
-
-
-def test_without_detection_only_rows_that_are_not_finite_do_not_count():
-    match = Match({"detect": False})
-    sent = match.draw([0, 1, 2])
-    sent[1] *= 1000
-    sent[2][0] = math.nan
-    played = match.round([0, 1, 2], sent)
-    assert played.removed == {}
-    assert played.found.uncounted == {2}
-    assert match.state.ids.tolist() == [0, 1]
-    match.round([0, 1, 2])
-
-
-def test_last_layer_similarity_compares_the_classifiers_weights_alone():
-    assert LAYOUT.last_layer == slice(*HEAD)
-    match = Match({"similarity": "last-layer"}, compared=HEAD)
-    for ids in ([0, 1, 2], [0, 1, 2, 5], [1, 5, 6]):
-        match.round(ids)
 
 
 def test_the_rounds_do_not_write_into_earlier_states():
