@@ -45,7 +45,7 @@ from fedcap.training import (
     single_thread,
 )
 from fedcap.training.workers import InProcessPool, ProcessPool
-from fedcap.training.workers.shared_memory import Memory, Packed
+from fedcap.training.workers.shared_memory import Memory, Packed, pack, unpack
 
 
 @pytest.fixture(scope="module")
@@ -306,6 +306,21 @@ def test_a_tensor_is_copied_once_and_a_mapped_one_not_at_all(tmp_path: Path):
     assert torch.equal(found["b"], plain)
     assert torch.equal(found["d"], torch.arange(10))
     assert mapped_file(found["a"]) == tmp_path / "x.npy"
+
+
+def test_samples_for_other_machines_are_packed_with_their_mapped_tensors(tmp_path: Path):
+    np.save(tmp_path / "x.npy", np.arange(1000))
+    mapped, image = map_array(tmp_path / "x.npy"), torch.rand(4, 3, 5, 6)
+    content, tensors = pack([mapped, image.to(memory_format=torch.channels_last), mapped])
+    (tmp_path / "x.npy").unlink()
+    first, second, third = unpack(content, torch.from_numpy(tensors.copy()))
+    assert torch.equal(first, torch.arange(1000))
+    assert third is not mapped
+    assert torch.equal(third, first)
+    assert torch.equal(second, image)
+    assert second.is_contiguous(memory_format=torch.channels_last)
+    assert len(content) < 500
+    assert len(tensors) < 8 * 1000 + 4 * image.numel() + 3 * 64
 
 
 class Local:

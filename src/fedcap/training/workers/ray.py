@@ -1,9 +1,10 @@
 """A pool of Ray actors, each with one core and one thread, on the nodes of a cluster.
 
 The cluster is joined, or started on this machine; Ray is imported only when it is used. Every node needs
-fedcap, and the modules and data that a run names, in the same versions. A client's samples, and each model of
-a batch, are put into Ray's object store once, and travel to a node when a task there needs them. An actor
-whose node dies is replaced, and its task is run again.
+fedcap, and the modules that a run names, in the same versions. The data set and its partition are put into
+Ray's object store once and travel to each node once; all actors of a node map them, and make the samples of a
+client when a task needs them. Each model of a batch is put there once, too, and travels to a node when a task
+there needs it. An actor whose node dies is replaced, and its task is run again.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ import torch
 from torch import Tensor
 
 from fedcap.errors import InputError
-from fedcap.state import Samples, Tensors
+from fedcap.state import Tensors
 from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers.base import (
     MAX_DEATHS,
+    NotPortableError,
     RemotePool,
     StoreState,
     TaskResults,
     WorkerError,
     task_error,
 )
+from fedcap.training.workers.shared_memory import pack, unpack
 
 LOG = logging.getLogger("fedcap")
 QUIET = ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")
@@ -113,41 +116,30 @@ def _check_address(address: str | None) -> None:
     socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
 
 
-def channels_last(tensor: Tensor) -> Tensor:
-    """Return images n×C×H×W as n×H×W×C, their order in memory; other tensors are returned unchanged."""
-    return tensor.permute(0, 2, 3, 1) if tensor.ndim == 4 else tensor
-
-
-def channels_first(tensor: Tensor) -> Tensor:
-    """Return the tensor from which `channels_last` has made this one."""
-    return tensor.permute(0, 3, 1, 2) if tensor.ndim == 4 else tensor
-
-
 class RayActor:
-    """The runner on a node. Samples and models come with each task, from the object store of the node."""
+    """The runner and the samples of all clients on a node. Models come with each task."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
 
-    def open(self, runner: bytes, path: Sequence[str]) -> WorkerError | None:
-        """Load a runner, whose modules may also be on the given path."""
+    def open(self, runner: bytes, content: bytes, tensors: Array, path: Sequence[str]) -> WorkerError | None:
+        """Load a runner and packed samples, whose modules may also be on the given path."""
         sys.path += [entry for entry in path if entry not in sys.path]
         try:
             self._runner: TaskRunner = pickle.loads(runner)
+            self._data: Sequence[LocalData] = unpack(content, torch.from_numpy(tensors))
         except Exception as error:
             hint = "the modules that the run names must be there on every node of the cluster"
             return WorkerError(f"a node cannot load the experiment ({error}): {hint}")
         return None
 
-    def run(self, task: Task, own: Mapping[str, Array], samples: Sequence[Array], *models: Array) -> Answer:
+    def run(self, task: Task, own: Mapping[str, Array], *models: Array) -> Answer:
         """Run a task."""
         try:
             received = torch.from_numpy(np.stack(models)) if models else torch.empty(0, self._runner.size)
             before = {name: torch.tensor(array) for name, array in own.items()}
-            parts = [channels_first(torch.from_numpy(part)) for part in samples]
-            data = LocalData(Samples(*parts[:2]), Samples(*parts[2:]))
-            result = self._runner.run(task, data, received, before)
+            result = self._runner.run(task, self._data[task.row], received, before)
             update = None if result.update is None else result.update.detach().numpy()
             state = result.state
             after = None if state is None else {name: part.detach().numpy() for name, part in state.items()}
@@ -168,16 +160,13 @@ class RayPool(RemotePool):
         self._actors: list[Any] = []
         self._pending: dict[Any, tuple[Any, int | None]] = {}
         """By Ray's reference to an answer: the actor, and the place of its task (None while it loads)."""
-        self._runner: Any = None
-        self._data: Sequence[LocalData] = ()
-        self._samples: dict[int, Any] = {}
-        """By the rows of clients that had a task, Ray's references to their samples."""
+        self._opening: list[Any] = []
+        """Ray's references to the runner and to the two parts of the packed samples."""
         self._size = 0
 
     def _open(self, runner: bytes, size: int, data: Sequence[LocalData]) -> None:
-        """Put runner and samples into the object store, and let every actor load the runner."""
-        self._data, self._samples = data, {}
-        self._runner, self._size = self._ray.put(runner), size
+        """Put runner and samples into the object store, and let every actor load them."""
+        self._opening, self._size = [self._ray.put(part) for part in (runner, *_packed(data))], size
         self._pending.clear()
         wanted = min(self._count or max(1, self._cluster.cores()), len(data))
         while len(self._actors) > wanted:
@@ -194,8 +183,8 @@ class RayPool(RemotePool):
         return actor
 
     def _load(self, actor: Any) -> None:
-        """Let an actor load the runner; it is free for tasks once it has answered."""
-        self._pending[actor.open.remote(self._runner, sys.path)] = actor, None
+        """Let an actor load runner and samples; it is free for tasks once it has answered."""
+        self._pending[actor.open.remote(*self._opening, sys.path)] = actor, None
 
     def _run(
         self,
@@ -219,7 +208,7 @@ class RayPool(RemotePool):
                     task = tasks[place]
                     state = {name: tensor.numpy() for name, tensor in states[place].items()}
                     received = [stored[row] for row in task.models]
-                    answer = actor.run.remote(task, state, self._stored_samples(task.row), *received)
+                    answer = actor.run.remote(task, state, *received)
                     self._pending[answer] = actor, place
             for reference in self._wait():
                 actor, done = self._pending.pop(reference)
@@ -238,14 +227,6 @@ class RayPool(RemotePool):
                 if after is not None:
                     store(done, {name: torch.tensor(array) for name, array in after.items()})
         return TaskResults(updates, [results[place] for place in range(len(tasks))])
-
-    def _stored_samples(self, row: int) -> Any:
-        """Return Ray's reference to a client's samples, which are put into the object store once."""
-        if row not in self._samples:
-            local = self._data[row]
-            parts = (local.train.x, local.train.y, local.test.x, local.test.y)
-            self._samples[row] = self._ray.put([channels_last(part).numpy() for part in parts])
-        return self._samples[row]
 
     def _free(self) -> list[Any]:
         """Return the actors that neither run a task nor load the runner."""
@@ -284,5 +265,13 @@ class RayPool(RemotePool):
         if self._ray.is_initialized():
             for actor in self._actors:
                 self._ray.kill(actor)
-        self._actors, self._pending, self._samples, self._runner = [], {}, {}, None
+        self._actors, self._pending, self._opening = [], {}, []
         self._cluster.close()
+
+
+def _packed(data: Sequence[LocalData]) -> tuple[bytes, Array]:
+    """Return the data in a form that actors can open: samples as such, if they cannot make them."""
+    try:
+        return pack(data)
+    except NotPortableError:
+        return pack(list(data))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -121,7 +122,23 @@ class Packed:
 
     def open(self) -> Any:
         """Return the object in another process, with tensors that are views of the shared memory."""
-        return _TensorUnpickler(io.BytesIO(self.content), self.tensors.open()).load()
+        return unpack(self.content, self.tensors.open())
+
+
+def pack(thing: Any) -> tuple[bytes, np.ndarray[Any, Any]]:
+    """Return a pickle of an object without its tensors, and their bytes, for processes on any machine.
+
+    Raise `NotPortableError` if no other process could load it.
+    """
+    file = io.BytesIO()
+    content = carried(thing, partial(_TensorPickler, file=file, maps=False))
+    file.write(bytes(_ALIGNMENT))  # so that there are some
+    return content, np.frombuffer(file.getbuffer(), dtype=np.uint8)
+
+
+def unpack(content: bytes, tensors: Tensor) -> Any:
+    """Return a packed object, with tensors that are views of the bytes."""
+    return _TensorUnpickler(io.BytesIO(content), tensors).load()
 
 
 _ALIGNMENT = 64
@@ -131,9 +148,11 @@ _ALIGNMENT = 64
 class _TensorPickler(CheckingPickler):
     """Writes the tensors of an object to a file of their own."""
 
-    def __init__(self, buffer: io.BytesIO, file: BinaryIO) -> None:
+    def __init__(self, buffer: io.BytesIO, file: BinaryIO, maps: bool = True) -> None:
         super().__init__(buffer)
         self._file = file
+        self._maps = maps
+        """Whether the other process can map the files that are mapped here."""
         self._places: dict[int, tuple[Any, ...]] = {}
         self._tensors: list[Tensor] = []
         """Keeps the tensors alive: `_places` has them by their ids."""
@@ -150,7 +169,7 @@ class _TensorPickler(CheckingPickler):
 
     def _write(self, tensor: Tensor) -> tuple[Any, ...]:
         """Return the file of a mapped tensor, or write the tensor; images stay channels last."""
-        if (path := mapped_file(tensor)) is not None:
+        if self._maps and (path := mapped_file(tensor)) is not None:
             return (path,)
         is_channels_last = not tensor.is_contiguous() and (
             tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
