@@ -229,7 +229,10 @@ def test_the_command_line_checks_shows_and_runs_a_table(
     roles = [f"--set=dataset.{key}={name}" for key, name in ROLES.items()]
     code, out, err = call(capsys, "data", "check", path, *roles)
     assert (code, err) == (0, "")
-    assert out == f"{path}: 120 samples of 3, 3 classes, 4 owners\n"
+    summary, classes, owners = out.splitlines()
+    assert summary == f"{path}: 120 samples of 3, 3 classes, 4 owners"
+    assert classes.split()[:3] == ["classes", "maybe", "40,"]
+    assert owners == "  clients  Bern 30, Oslo 30, Rome 30, Łódź 30"
     code, out, _ = call(capsys, "data", "check", path, *roles, "--json")
     (facts,) = json.loads(out)
     assert facts["class_names"] == ["maybe", "no", "yes"]

@@ -8,6 +8,7 @@ hints here add them by the error's code.
 from __future__ import annotations
 
 import codecs
+import errno
 import json
 import os
 import signal
@@ -418,6 +419,13 @@ def _handled(command: Callable[[], Any]) -> int:
     except Exception as error:
         if isinstance(error, OSError):
             sys.stdout.flush()  # raises if click, which prints help, could not write
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            where = f" for {error.filename}" if error.filename else ""
+            return _fail(
+                f"no space is left on the disk{where}: free some, then repeat the command; a run continues"
+                " with fedcap run --resume DIR",
+                FAILED,
+            )
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         where = f" {error.filename}" if isinstance(error, OSError) and error.filename else ""
         return _fail(f"{type(error).__name__}{where}: {what}{_show_where(error)}", FAILED)

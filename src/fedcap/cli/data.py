@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,14 @@ from fedcap.cli.list import NEEDS_PATH, installable, installation
 from fedcap.errors import InputError, plural
 
 if TYPE_CHECKING:
-    from fedcap.data import Source
+    from torch import Tensor
+
+    from fedcap.data import Dataset, Source
+    from fedcap.data.own import Own
 
 app = App("Download, check and draw data sets.\n\nfedcap list data shows which are installed.")
 
+NAME_WIDTH = 40
 NAMES_SHOWN = 10
 """How many clients are named in a line."""
 
@@ -71,10 +76,12 @@ def check(
             refuse_identifiers(dataset.class_names, len(dataset.samples))
     found = [{"name": key, **_checked(source)} for key, source in sources.items()]
     if as_json:
-        print_json(found)
+        print_json([{key: value for key, value in facts.items() if key != "more"} for facts in found])
     else:
         for facts in found:
             echo(f"{facts['name']}: {facts['line']}")
+            for line in facts.get("more", ()):
+                echo(f"  {line}")
     broken = [facts["name"] for facts in found if facts["state"] == "broken"]
     if broken:
         echo(f"fedcap: broken: {', '.join(broken)}", err=True)
@@ -180,4 +187,30 @@ def _checked(source: Source) -> dict[str, Any]:
     line = f"{plural(facts['samples'], 'sample')} of {shape}{tests}, {plural(facts['classes'], 'class')}"
     if dataset.owner_names:
         line += f", {plural(len(dataset.owner_names), 'owner')}"
-    return {"state": "ok", "line": "; ".join([line, *dataset.notes]), **facts}
+    from fedcap.data.own import Own
+
+    own = _own_facts(source, dataset) if isinstance(source, Own) else {}
+    return {"state": "ok", "line": "; ".join([line, *dataset.notes]), **facts, **own}
+
+
+def _own_facts(source: Own, dataset: Dataset) -> dict[str, Any]:
+    """Return the sizes of classes and clients of the user's data, and what may be wrong with it."""
+    from fedcap.data import federate_source
+    from fedcap.data.doubts import doubts
+
+    counts = {"classes": _counted(dataset.class_names, dataset.samples.y)}
+    if dataset.owners is None or dataset.classes == 1:  # the data of a federation's site may be such
+        found = doubts(dataset)
+    else:
+        counts["clients"] = _counted(dataset.owner_names, dataset.owners)
+        found = source.doubts(dataset, federate_source(source, dataset, seed=0))
+    more = [*(f"{kind:<9}{each}" for kind, each in counts.items()), *(f"note     {note}" for note in found)]
+    return {"more": more, "notes": [*dataset.notes, *found]}
+
+
+def _counted(names: Sequence[str], places: Tensor) -> str:
+    """Return names with the number of samples of each."""
+    counts = places.bincount(minlength=len(names)).tolist()
+    texts = [" ".join(name.split()) for name in names[:NAMES_SHOWN]]
+    shown = [f"{text[:NAME_WIDTH]} {count:,}" for text, count in zip(texts, counts, strict=False)]
+    return ", ".join(shown) + ", …" * (len(names) > NAMES_SHOWN)

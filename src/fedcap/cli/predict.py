@@ -116,6 +116,12 @@ def predict(
         raise InputError(
             f"{out} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", code="bad-value", field="out"
         )
+    if out is not None and out.exists() and file.exists() and out.samefile(file):
+        raise InputError(
+            f"{out} is the file of the inputs: give another file for the answers",
+            code="bad-value",
+            field="out",
+        )
     found = models_of(directory, client)
     models, client = found.models, found.client
     inputs = read_inputs(file, found.dataset, models.inputs.features, identifier)

@@ -249,8 +249,8 @@ class Source(ABC):
         """Return the clients' data in the form that they train on."""
         return federated
 
-    def doubts(self, federated: FederatedData) -> list[str]:
-        """Return what the user should know about the clients' data before training, one line each."""
+    def doubts(self, dataset: Dataset, federated: FederatedData) -> list[str]:
+        """Return what the user should know about the data before training, one line each."""
         return []
 
     @classmethod

@@ -11,9 +11,10 @@ import csv
 import math
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ from fedcap.errors import InputError
 
 _SEPARATORS = ",;\t|"
 _DECIMAL_COMMA = re.compile(r"^([-+]?\d*),(\d+)$")
+_READER = 2
+"""Increase it when the same file gives other samples or notes: then cached entries are not used."""
+_THOUSANDS = re.compile(r"^[-+]?[1-9]\d{0,2}[.,]\d{3}$")
+_EXAMINED = 10_000
+"""The number of rows that are looked at for marks of thousands."""
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 """The byte order marks of UTF-16."""
 
@@ -76,7 +82,7 @@ class Csv(Own):
     def load(self) -> Dataset:
         """Return all rows as vectors of numbers."""
         files, roles = self.files(), self.roles()
-        content = {"files": hashes(files), "roles": asdict(roles)}
+        content = {"files": hashes(files), "roles": asdict(roles), "reader": _READER}
         if self.prepare is not None:
             return cached("csv", {**content, "prepare": 1}, lambda: _read_encoded(files[0], roles))
         return cached("csv", content, lambda: _read(files[0], roles))
@@ -151,9 +157,34 @@ def _read(path: Path, roles: Roles) -> Dataset:
     what = str(path)
     refuse_text(what, wrong, place)
     refuse_gaps(what, x, roles.features, place)
-    arrays: dict[str, Any] = {key: typed(what, named[key], column, place) for key, column in texts.items()}
-    notes = (f"{path.name}: a column without a name is left out",) if "" in names else ()
+    arrays: dict[str, Any] = {
+        key: typed(what, named[key], column, place, merge=key != "client") for key, column in texts.items()
+    }
+    notes: tuple[str, ...] = (f"{path.name}: a column without a name is left out",) if "" in names else ()
+    if separator == ";":
+        notes += _thousands(path, names, roles.features)
     return from_arrays(what, x, **arrays, notes=notes, features=roles.features)
+
+
+def _thousands(path: Path, names: list[str], features: Sequence[str]) -> tuple[str, ...]:
+    """Return notes about columns whose decimal marks may separate thousands, in a file with semicolons."""
+    with _opened(path) as file:
+        rows = [cells for _, cells in islice(_rows(path, file, ";", names), _EXAMINED)]
+    columns = {name: [row[names.index(name)].strip() for row in rows] for name in features}
+    has_comma = any("," in cell for column in columns.values() for cell in column)
+    found = []
+    for name, column in columns.items():
+        marked = [cell for cell in column if "," in cell or "." in cell]
+        if not marked or not all(_THOUSANDS.match(cell) for cell in marked):
+            continue
+        mark = "," if "," in marked[0] else "."
+        if mark == "," or has_comma:
+            value = float(marked[0].replace(",", "."))
+            found.append(
+                f"{path.name}: column {name!r} has {marked[0]!r}, which was read as {value:g}: if the mark"
+                " separates thousands, remove it"
+            )
+    return tuple(found)
 
 
 def _read_encoded(path: Path, roles: Roles) -> Dataset:
@@ -161,7 +192,7 @@ def _read_encoded(path: Path, roles: Roles) -> Dataset:
     what, columns = str(path), read_columns(path)
     given = {"y": roles.label, "client": roles.client, "test": roles.test}
     arrays: dict[str, Any] = {
-        key: typed(what, name, columns[name].tolist(), lambda row: f"row {row + 1}")
+        key: typed(what, name, columns[name].tolist(), lambda row: f"row {row + 1}", merge=key != "client")
         for key, name in given.items()
         if name is not None
     }
@@ -192,12 +223,28 @@ def _rows(path: Path, file: Any, separator: str, names: list[str]) -> Iterator[t
     reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
     rows = filter(_has_text, reader)
     next(rows)
+    cells: list[str] = []
     for cells in rows:
         if len(cells) != len(names):
+            hint = ": a quotation mark above it is not closed" if any("\n" in cell for cell in cells) else ""
             raise unusable_error(
-                path, f"line {reader.line_num} has {len(cells)} values, and the header names {len(names)}"
+                path,
+                f"line {reader.line_num} has {len(cells)} values, and the header names {len(names)}{hint}",
             )
         yield reader.line_num, cells
+    if any("\n" in cell for cell in cells):
+        _refuse_open_quote(path, file, separator)
+
+
+def _refuse_open_quote(path: Path, file: Any, separator: str) -> None:
+    """Raise an `InputError` if the file ends inside a quoted value, which then holds the rest of the file."""
+    file.seek(0)
+    try:
+        for _ in csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True):
+            pass
+    except csv.Error as error:
+        if "end of data" in str(error):
+            raise unusable_error(path, "it ends inside a value: a quotation mark is not closed") from None
 
 
 def _numbers(
@@ -224,24 +271,32 @@ def _numbers(
         return [float("nan") if value is None else value for value in found]
 
 
-def typed(what: str, name: str, texts: list[str], place: Place) -> np.ndarray:
+def typed(what: str, name: str, texts: list[str], place: Place, merge: bool = True) -> np.ndarray:
     """Return a column of labels, owners or flags; raise an `InputError` if values are missing.
 
     Whole numbers become numbers, so that 10 comes after 9. So do fractions, which are rejected as labels
-    later. Other values, such as 007, stay text.
+    later. Other values, such as 007, stay text. Without `merge`, 1 and 1.0 stay different texts.
     """
     column = np.array(texts)
     gaps = missing_places(column)
     if len(gaps):
         raise gaps_error(what, f"column {name!r}", gaps, len(column), place(int(gaps[0])))
     distinct = set(texts)
+    if any("\0" in text for text in distinct):
+        row = next(row for row, text in enumerate(texts) if "\0" in text)
+        raise InputError(
+            f"{what}: column {name!r} has a zero byte in {place(row)}: the file is damaged, or is not text",
+            code="bad-file",
+            field=name,
+        )
     try:
         if all(str(int(text)) == text for text in distinct):
             return column.astype(np.int64)
     except (ValueError, OverflowError):
         pass
     if any("." in text for text in distinct) and all(_is_finite(text) for text in distinct):
-        return column.astype(np.float64)
+        values = column.astype(np.float64)
+        return values if merge or len(np.unique(values)) == len(distinct) else column
     return column
 
 

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from fedcap.data.base import ClientSamples, FederatedData
-from fedcap.data.tables import number, refuse_text, row_in_words
-from fedcap.errors import InputError
+from fedcap.data.tables import listed, number, refuse_text, row_in_words
+from fedcap.errors import InputError, plural, warn_once
 from fedcap.state import Samples
 
 Levels = tuple[tuple[str, ...], ...]
@@ -96,8 +96,11 @@ def _apply(by: Encoding, samples: Samples) -> Samples:
     return Samples(by.apply(samples.x), samples.y)
 
 
-def encode(what: str, columns: Mapping[str, np.ndarray], levels: Levels) -> np.ndarray:
-    """Return the columns of a table as numbers, n×C; a level that is not among the known ones is NaN."""
+def encode(what: str, columns: Mapping[str, np.ndarray], levels: Levels, new: bool = False) -> np.ndarray:
+    """Return the columns of a table as numbers, n×C; a level that is not among the known ones is NaN.
+
+    `new` says that the table is the input of a trained model; a warning names its unknown levels.
+    """
     x = np.empty((len(next(iter(columns.values()), ())), len(columns)), np.float32)
     wrong: dict[str, tuple[Any, int]] = {}
     for place, ((name, column), known) in enumerate(zip(columns.items(), levels, strict=True)):
@@ -108,12 +111,14 @@ def encode(what: str, columns: Mapping[str, np.ndarray], levels: Levels) -> np.n
         if known:
             codes = {level: code for code, level in enumerate(known)}
             x[:, place] = [codes.get(str(cell).strip(), np.nan) for cell in cells]
+            if new:
+                _warn_unknown(what, name, known, [str(cell).strip() for cell in cells if cell is not None])
             continue
         values = [np.nan if cell is None else number(cell) for cell in cells]
         if None in values:
             wrong[name] = (cells[values.index(None)], values.index(None))
         x[:, place] = [np.nan if value is None else value for value in values]
-    refuse_text(what, wrong, row_in_words)
+    refuse_text(what, wrong, row_in_words, new)
     if np.isinf(x).any():
         name = list(columns)[int(np.argwhere(np.isinf(x))[0, 1])]
         raise InputError(
@@ -122,6 +127,16 @@ def encode(what: str, columns: Mapping[str, np.ndarray], levels: Levels) -> np.n
             field=name,
         )
     return x
+
+
+def _warn_unknown(what: str, name: str, known: Sequence[str], values: Sequence[str]) -> None:
+    """Warn of categories that the run did not have."""
+    unknown = [value for value in values if value not in known]
+    if unknown:
+        warn_once(
+            f"{what}: column {name!r} has {plural(len(unknown), 'value')} that the run's data did not have,"
+            f" such as {unknown[0][:24]!r} (known: {listed(known)}): the model takes them as other or missing"
+        )
 
 
 def find_levels(what: str, columns: Mapping[str, np.ndarray]) -> Levels:

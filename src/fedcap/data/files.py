@@ -117,5 +117,10 @@ def file_digest(path: Path, algorithm: str) -> str:
 
 def file_stamp(path: Path) -> list[int]:
     """Return the size of a file and the times of its last changes."""
-    status = path.stat()
+    try:
+        status = path.stat()
+    except OSError as error:  # such as a symbolic link to a file that is gone
+        raise InputError(
+            f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)
+        ) from None
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]

@@ -71,7 +71,7 @@ class Folder(Own):
         stamps = {str(path.relative_to(folder)): file_stamp(path) for path in files}
         # Older versions cached a split as two clients, so the entry of a split has another name.
         form = "split" if _layout(folder, files).tests else "folder"
-        return cached(form, {"path": self.path, "files": stamps}, lambda: _decode(folder, files))
+        return cached(form, {"path": self.path, "files": stamps, "depth": 8}, lambda: _decode(folder, files))
 
     def fingerprint(self) -> str:
         """Return a hash of all images and of their paths in the folder, which name class and client."""
@@ -155,11 +155,22 @@ def _read(path: Path) -> np.ndarray:
     try:
         with Image.open(path) as image:
             return pixels_of(image)
+    except InputError as error:
+        raise error.prefixed(path) from None
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
         raise unusable_error(path, f"it is not a whole image ({error})") from None
 
 
 def pixels_of(image: Any) -> np.ndarray:
     """Return an opened image as bytes: H×W if it is grey, else H×W×3."""
-    grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
+    grey = image.mode in ("1", "L", "LA", "I", "F") or image.mode.startswith("I;16")
+    if grey and image.mode not in ("1", "L", "LA"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 255 or (values != values.round()).any():
+            raise InputError(
+                f"the image has pixels of {values.min():g} to {values.max():g}, and fedcap reads images of 8"
+                " bits, 0 to 255: scale its pixels, or give arrays of numbers (.npz)",
+                code="deep-image",
+            )
+        return values.astype(np.uint8)
     return np.asarray(image.convert("L" if grey else "RGB"))

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fedcap.data.base import Count, Dataset, FederatedData, Source, registry
+from fedcap.data.doubts import doubts
 from fedcap.data.encoding import Levels, encoded
 from fedcap.data.hugging_face import from_hugging_face, is_hugging_face, is_partitioner
 from fedcap.data.labels import flags, numbered, numeric_labels_note, one_each
@@ -64,8 +65,8 @@ class Own(Source):
         federated = encoded(federated) if federated.levels else federated
         return federated.standardised() if self.standardise else federated
 
-    def doubts(self, federated: FederatedData) -> list[str]:
-        """Return notes about test samples of one class, and about inputs that are not scaled.
+    def doubts(self, dataset: Dataset, federated: FederatedData) -> list[str]:
+        """Return notes about likely mistakes, test samples of one class, and inputs that are not scaled.
 
         Only the first clients are looked at: with many clients, reading all samples would take long.
         """
@@ -76,7 +77,7 @@ class Own(Source):
             _tested_on_one_class(federated, is_natural),
             None if self.standardise else _unscaled(federated),
         ]
-        return [note for note in found if note is not None]
+        return [*doubts(dataset), *(note for note in found if note is not None)]
 
     @abstractmethod
     def has_owners(self) -> bool:
@@ -174,6 +175,24 @@ def _path_table(name: str, reader: str | None = None) -> dict[str, str]:
     looks_like_path = known or reader or "/" in name or name.startswith((".", "~"))
     if not reader and (name in registry.names() or not (looks_like_path or path.exists())):
         return {"name": name}
+    try:
+        path.resolve()
+    except (RuntimeError, OSError) as error:
+        raise InputError(
+            f"cannot read {name}: its symbolic links form a loop", code="missing-path", field=name
+        ) from error
+    if path.is_dir() and known:
+        raise InputError(
+            f"{name} is a folder, and its name is that of a file: rename it, or give the file in it",
+            code="missing-path",
+            field=name,
+        )
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise InputError(
+            f"{name} is not a regular file, and fedcap reads a file more than once: copy it to a file",
+            code="missing-path",
+            field=name,
+        )
     if path.is_dir():
         return {"name": "folder", "path": str(path.resolve())}
     if known or (path.exists() and reader == "csv"):

@@ -177,17 +177,24 @@ def number(cell: Any) -> float | None:
         return float("nan") if text in _GAPS or text == "<na>" else None
 
 
-def refuse_text(what: str, wrong: Mapping[str, tuple[Any, int]], place: Place) -> None:
-    """Raise an `InputError` for columns of text; `wrong` has the first such cell of each, and its row."""
+def refuse_text(what: str, wrong: Mapping[str, tuple[Any, int]], place: Place, new: bool = False) -> None:
+    """Raise an `InputError` for columns of text; `wrong` has the first such cell of each, and its row.
+
+    `new` says that the table is the input of a trained model, whose features are known.
+    """
     if not wrong:
         return
     cell, row = next(iter(wrong.values()))
     shown = text if len(text := str(cell)) <= 24 else f"{text[:23]}…"
     names = list(wrong)[:_SHOWN]
-    raise InputError(
+    message = (
         f"{what}: column{'s' * (len(wrong) > 1)} {', '.join(map(repr, names))} must hold numbers"
-        f" ({shown!r} in {place(row)}): turn text into numbers, name a column as dataset.label or"
-        f" dataset.client, or ignore it (dataset.ignore)",
+        f" ({shown!r} in {place(row)}): turn text into numbers"
+    )
+    if new:
+        raise InputError(f"{message}, as in the run's data", code="text-in-inputs", field=names[0])
+    raise InputError(
+        f"{message}, name a column as dataset.label or dataset.client, or ignore it (dataset.ignore)",
         code="text-in-table",
         field=json.dumps(names, ensure_ascii=False),
     )
@@ -240,6 +247,18 @@ def matrix(what: str, frame: Any) -> np.ndarray:
     return _features(what, columns_of(frame, column_names(frame)))
 
 
+def matched(what: str, wanted: Sequence[str], frame: Any) -> dict[str, np.ndarray]:
+    """Return the columns of a trained model's features, in order; refuse missing and unexpected ones."""
+    names = column_names(frame)
+    _refuse_twins(what, names)
+    return columns_of(frame, [names[place] for place in places_of(what, wanted, names)])
+
+
+def matched_matrix(what: str, wanted: Sequence[str], frame: Any) -> np.ndarray:
+    """Return the features of a trained model as a matrix of numbers, n×F."""
+    return _features(what, matched(what, wanted, frame), new=True)
+
+
 def arrays(what: str, frame: Any, roles: Roles, raw: bool = False) -> dict[str, Any]:
     """Return the x, y, client and test of a data frame; if `raw`, x has the columns by name, unchanged."""
     given = {"y": roles.label, "client": roles.client, "test": roles.test}
@@ -260,7 +279,7 @@ def columns_of(frame: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
     return {name: np.asarray(frame[keys[name]]) for name in names}
 
 
-def _features(what: str, columns: dict[str, np.ndarray]) -> np.ndarray:
+def _features(what: str, columns: dict[str, np.ndarray], new: bool = False) -> np.ndarray:
     x = np.empty((len(next(iter(columns.values()), ())), len(columns)))
     wrong: dict[str, tuple[Any, int]] = {}
     for place, (name, column) in enumerate(columns.items()):
@@ -272,7 +291,7 @@ def _features(what: str, columns: dict[str, np.ndarray]) -> np.ndarray:
         if None in cells:
             wrong[name] = (column[cells.index(None)], cells.index(None))
         x[:, place] = [np.nan if cell is None else cell for cell in cells]
-    refuse_text(what, wrong, row_in_words)
+    refuse_text(what, wrong, row_in_words, new)
     refuse_gaps(what, x, list(columns), row_in_words)
     return x
 

@@ -150,8 +150,7 @@ def _normalised(name: object) -> object:
 def read_toml(path: Path | str) -> dict[str, Any]:
     """Read a TOML file; if that fails, raise an `InputError` of one line."""
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))  # editors add the mark of UTF-8
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {error.strerror}", code="missing-file", field=str(path)

@@ -17,11 +17,13 @@ from fedcap.data import FederatedData
 from fedcap.data.base import Scaling
 from fedcap.data.encoding import Encoding, Levels, encode
 from fedcap.data.own import as_array, as_inputs
-from fedcap.data.tables import column_names, columns_of, is_frame, listed, places_of
+from fedcap.data.tables import is_frame, listed, matched, matched_matrix, row_in_words
 from fedcap.errors import InputError, warn_once
 from fedcap.runs import Provenance
 
 WHAT = "inputs"
+FAR = 25.0
+"""A value that is more deviations from the mean is far from the training samples."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +88,21 @@ class Preparation:
         The columns of a data frame are matched to the run's features by name, in any order.
         """
         if self.encoding is not None:
-            return torch.from_numpy(self._encoded(inputs, self.encoding.levels))
-        array = as_array(WHAT, inputs)
+            encoded = torch.from_numpy(self._encoded(inputs, self.encoding.levels))
+            self._warn_far(encoded)
+            return encoded
         if self.features and is_frame(inputs):
-            array = array[:, places_of(WHAT, self.features, column_names(inputs))]
-        elif self.features:
-            warn_once(
-                f"{WHAT}: the columns of x have no names: they must be, in order, {listed(self.features)}"
-            )
+            array = matched_matrix(WHAT, self.features, inputs)
+        else:
+            array = as_array(WHAT, inputs)
+            if self.features:
+                warn_once(
+                    f"{WHAT}: the columns of x have no names: they must be, in order, {listed(self.features)}"
+                )
         x = as_inputs(WHAT, _bytes(array) if self.pixels else _numbers(array))
         found = tuple(x.shape[1:])
         if found == self.shape:
+            self._warn_far(x)
             return x
         if len(self.shape) == 3 and found == (*self.shape[1:], self.shape[0]):
             return x.movedim(-1, 1).contiguous()
@@ -115,9 +121,30 @@ class Preparation:
                 code="data-shape",
                 field="x",
             )
-        names = column_names(inputs)
-        wanted = [names[place] for place in places_of(WHAT, self.features, names)]
-        return encode(WHAT, columns_of(inputs, wanted), levels)
+        return encode(WHAT, matched(WHAT, self.features, inputs), levels, new=True)
+
+    def _warn_far(self, x: Tensor) -> None:
+        """Warn of a value of a table that is far from the training samples, as after a change of units."""
+        if self.scaling is None or len(self.shape) != 1 or x.shape[1:] != self.raw_shape:
+            return
+        levels = ((),) * x.shape[1] if self.encoding is None else self.encoding.levels
+        columns = [place for place, known in enumerate(levels) for _ in range(len(known) + 1 if known else 1)]
+        numbers = torch.tensor([not levels[column] for column in columns])
+        distances = self.scaled(x).abs() * numbers
+        farthest, row = distances.max(dim=0)
+        place = int(farthest.argmax())
+        if not float(farthest[place]) > FAR:
+            return
+        column = columns[place]
+        name = f"column {self.features[column]!r}" if self.features else f"feature {column}"
+        mean, deviation = (
+            float(part.flatten()[place]) for part in (self.scaling.mean, self.scaling.deviation)
+        )
+        warn_once(
+            f"{WHAT}: {name} has the value {float(x[int(row[place]), column]):g} in"
+            f" {row_in_words(int(row[place]))}, and the client's training samples have a mean of {mean:.4g}"
+            f" and a deviation of {deviation:.4g}: check its unit"
+        )
 
     def scaled(self, x: Tensor) -> Tensor:
         """Return arranged inputs as the network takes them."""

@@ -228,8 +228,11 @@ class TrainedModels:
         if not scaling:
             return Preparation(inputs.shape, inputs.pixels, features=inputs.features)
         if who is None:
+            known = (
+                nearest("", self.clients) if len(self.clients) <= MANY else f"there are {len(self.clients)}"
+            )
             raise InputError(
-                "the run prepared each client's inputs by its own data: name the client",
+                f"the run prepared each client's inputs by its own data: name the client: {known}",
                 code="missing-client",
                 field="client",
             )

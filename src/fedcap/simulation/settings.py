@@ -371,7 +371,7 @@ class Setup(BaseModel):
         federated = data.federate_source(
             self.source, dataset, self.seed, root=self.trainer.root_samples, holdout=self.holdout
         )
-        for note in (*dataset.notes, *self.source.doubts(federated)):
+        for note in (*dataset.notes, *self.source.doubts(dataset, federated)):
             warn_once(note)
         return federated
 
