@@ -98,7 +98,7 @@ def test_workers_serve_smaller_and_larger_batches_and_other_runners(workers: Pro
     def tiny(pool: WorkerPool) -> Tensor:
         runner, tasks = tiny_runner(Pair()), tiny_tasks(2, (1,))
         pool.open(runner, tiny_data())
-        return pool.run(tasks, models_of(runner), states_of(runner, tasks)).updates
+        return pool.run(tasks, models_of(runner), states_of(runner, tasks).__getitem__).updates
 
     assert torch.equal(tiny(workers), tiny(InProcessPool()))
     assert_same(outcome(workers, runner_of(Pair())), expected)
@@ -115,7 +115,7 @@ def test_clients_may_receive_different_numbers_of_models(workers: ProcessPool):
 
     def found(pool: WorkerPool) -> Tensor:
         pool.open(runner, tiny_data())
-        return pool.run(tasks, models_of(runner), states_of(runner, tasks)).updates
+        return pool.run(tasks, models_of(runner), states_of(runner, tasks).__getitem__).updates
 
     assert torch.equal(found(workers), found(InProcessPool()))
 
@@ -124,8 +124,8 @@ def test_updates_are_in_the_rows_that_are_asked_for_and_other_rows_are_zeros(poo
     runner, tasks = tiny_runner(Pair()), tiny_tasks()
     pool.open(runner, tiny_data())
     states = states_of(runner, tasks)
-    plain = pool.run(tasks, models_of(runner), states).updates
-    placed = pool.run(tasks, models_of(runner), states, rows=[4, 0, 2], count=6).updates
+    plain = pool.run(tasks, models_of(runner), states.__getitem__).updates
+    placed = pool.run(tasks, models_of(runner), states.__getitem__, rows=[4, 0, 2], count=6).updates
     assert torch.equal(placed[[4, 0, 2]], plain)
     assert not placed[[1, 3, 5]].any()
 
@@ -133,30 +133,32 @@ def test_updates_are_in_the_rows_that_are_asked_for_and_other_rows_are_zeros(poo
 def test_a_batch_of_no_tasks_makes_no_updates(pool: WorkerPool):
     runner = tiny_runner(Pair())
     pool.open(runner, tiny_data())
-    found = pool.run([], models_of(runner), [])
+    found = pool.run([], models_of(runner), {}.__getitem__)
     assert found.updates.shape == (0, runner.size)
     assert found.results == []
-    assert torch.equal(pool.run([], models_of(runner), [], count=2).updates, torch.zeros(2, runner.size))
+    assert torch.equal(
+        pool.run([], models_of(runner), {}.__getitem__, count=2).updates, torch.zeros(2, runner.size)
+    )
 
 
 def test_the_caller_may_write_into_the_matrix_of_updates(pool: WorkerPool):
     bench, jobs = tiny_runner(Pair()), tiny_tasks()
     pool.open(bench, tiny_data())
     states = states_of(bench, jobs)
-    expected = pool.run(jobs, models_of(bench), states, [0, 1, 3], 5).updates.clone()
-    pool.run(jobs, models_of(bench), states, [0, 1, 3], 5).updates.fill_(7.0)
-    assert torch.equal(pool.run(jobs, models_of(bench), states, [0, 1, 3], 5).updates, expected)
+    expected = pool.run(jobs, models_of(bench), states.__getitem__, [0, 1, 3], 5).updates.clone()
+    pool.run(jobs, models_of(bench), states.__getitem__, [0, 1, 3], 5).updates.fill_(7.0)
+    assert torch.equal(pool.run(jobs, models_of(bench), states.__getitem__, [0, 1, 3], 5).updates, expected)
 
 
 def test_updates_of_training_outlive_requests_and_evaluations(pool: WorkerPool):
     bench, jobs = tiny_runner(Pair()), tiny_tasks()
     pool.open(bench, tiny_data())
     states = states_of(bench, jobs)
-    updates = pool.run(jobs, models_of(bench), states).updates
+    updates = pool.run(jobs, models_of(bench), states.__getitem__).updates
     before = updates.clone()
     for kind in ("request", "evaluate"):
         others = [replace(job, kind=kind, evaluate=True) for job in jobs]
-        pool.run(others, models_of(bench), states)
+        pool.run(others, models_of(bench), states.__getitem__)
     assert torch.equal(updates, before)
 
 
@@ -164,7 +166,7 @@ def test_evaluation_has_no_matrix_of_updates(pool: WorkerPool):
     runner = tiny_runner(Pair())
     pool.open(runner, tiny_data())
     tasks = [Task("evaluate", client, 1, (0,), evaluate=True, row=row) for row, client in enumerate("abc")]
-    found = pool.run(tasks, models_of(runner), states_of(runner, tasks), count=1000)
+    found = pool.run(tasks, models_of(runner), states_of(runner, tasks).__getitem__, count=1000)
     assert found.updates.shape == (0, runner.size)
     assert len(found.results) == 3
 
@@ -183,7 +185,7 @@ def test_shared_memory_does_not_grow_with_the_number_of_batches(workers: Process
     workers.open(runner, tiny_data())
     counts = set()
     for count in (3, 50, 7, 3):
-        workers.run(tasks, models_of(runner), states_of(runner, tasks), count=count)
+        workers.run(tasks, models_of(runner), states_of(runner, tasks).__getitem__, count=count)
         gc.collect()
         counts.add(tuple(map(memory_files, sorted({os.getpid(), *own_children()}))))
     assert len(counts) == 1
@@ -218,7 +220,10 @@ def test_only_training_stores_a_state(pool: WorkerPool):
     ]
     stored = []
     found = pool.run(
-        tasks, models_of(runner), states_of(runner, tasks), store=lambda place, state: stored.append(place)
+        tasks,
+        models_of(runner),
+        states_of(runner, tasks).__getitem__,
+        store=lambda place, state: stored.append(place),
     )
     assert stored == [1]
     assert [bool(row.any()) for row in found.updates] == [True, True, False]
@@ -228,8 +233,8 @@ def test_clients_may_have_no_state_at_all(pool: WorkerPool):
     runner = tiny_runner(Pair())
     pool.open(runner, tiny_data())
     task = Task("request", "a", 1, (0,))
-    expected = pool.run([task], models_of(runner), states_of(runner, [task])).updates
-    assert torch.equal(pool.run([task], models_of(runner), [{}]).updates, expected)
+    expected = pool.run([task], models_of(runner), states_of(runner, [task]).__getitem__).updates
+    assert torch.equal(pool.run([task], models_of(runner), lambda _: {}).updates, expected)
 
 
 def test_a_state_can_be_stored_over_the_one_before(pool: WorkerPool):
@@ -241,7 +246,7 @@ def test_a_state_can_be_stored_over_the_one_before(pool: WorkerPool):
         for name, tensor in state.items():
             states[place][name].copy_(tensor)
 
-    pool.run(tasks, models_of(runner), states, store=store)
+    pool.run(tasks, models_of(runner), states.__getitem__, store=store)
     for n, state in enumerate(states):
         assert torch.equal(state["former"], torch.full((18,), float(n)))
         assert torch.equal(state["personal"], models_of(runner)[0])
@@ -255,14 +260,14 @@ def test_a_task_that_cannot_be_done_names_the_client(pool: WorkerPool):
     ):
         pool.open(runner, tiny_data())
         with pytest.raises(WorkerError, match=reason):
-            pool.run([task], models_of(runner), states_of(runner, [task]))
+            pool.run([task], models_of(runner), states_of(runner, [task]).__getitem__)
 
 
 @pytest.mark.parametrize("pool_type", [InProcessPool, partial(ProcessPool, 2)])
 def test_a_pool_that_was_not_opened_raises_an_error(pool_type):
     runner = runner_of(Pair())
     with pytest.raises(WorkerError, match="open it first"):
-        pool_type().run(TASKS, models_of(runner), states_of(runner, TASKS))
+        pool_type().run(TASKS, models_of(runner), states_of(runner, TASKS).__getitem__)
 
 
 def test_a_pool_has_processes_for_more_than_one_worker_on_the_processor():

@@ -299,7 +299,7 @@ def run(
     def store(place: int, state: Tensors) -> None:
         after[place] = {name: tensor.clone() for name, tensor in state.items()}
 
-    return pool.run(tasks, models, states, store=store), after
+    return pool.run(tasks, models, states.__getitem__, store=store), after
 
 
 def outcome(pool: WorkerPool, runner: TaskRunner | None, tasks: Sequence[Task] = TASKS) -> Bits:

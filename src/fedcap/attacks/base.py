@@ -272,7 +272,9 @@ def longest(view: View, rows_at: RowsAt, start: float, most: float = 64.0, steps
 
 
 BLOCK = 1 << 16
-"""The number of columns of which `measure` computes the products at a time."""
+"""The largest number of columns of which `measure` computes the products at a time."""
+ENTRIES = 1 << 24
+"""The largest number of entries of such a block: 128 MB in double precision."""
 SHORT_OF_THE_BOUND = 1 - 1e-6
 """γ stays a millionth below the bound, so that rounding the row to single precision does not cross it
 (unless the mean is hundreds of times longer than the spread, where single precision is too coarse)."""
@@ -296,10 +298,11 @@ def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Products:
     products = updates.new_zeros((rows, rows), dtype=torch.float64)
     along = updates.new_zeros(rows, dtype=torch.float64)
     length = updates.new_zeros((), dtype=torch.float64)
-    buffer = updates.new_empty(rows * min(BLOCK, columns), dtype=torch.float64)
-    for block in column_blocks(columns, BLOCK):
+    widest = min(BLOCK, max(1, ENTRIES // rows), columns)
+    buffer = updates.new_empty(rows * widest, dtype=torch.float64)
+    for block in column_blocks(columns, widest):
         width = block.stop - block.start
-        centred = buffer[: rows * width].view(rows, width)  # one buffer: a block may have 0.5 GB
+        centred = buffer[: rows * width].view(rows, width)  # one buffer: allocating each takes longer
         centred.copy_(updates[:, block])
         torch.sub(mean[block].double(), centred, out=centred)
         direction = perturbation[block].double()

@@ -153,7 +153,7 @@ class Clients:
         found = self._pool.run(
             tasks,
             sent,
-            [self.store.get(task.client) or self._first_state for task in tasks],
+            lambda at: self.store.get(tasks[at].client) or self._first_state,
             [place[task.client] for task in tasks],
             len(clients),
             store=lambda at, state: self.store.put(tasks[at].client, state),

@@ -29,6 +29,8 @@ from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 MAX_DEATHS = 2
 """A task during which more workers than this have died is not tried again."""
 
+LoadState = Callable[[int], Tensors]
+"""Takes the place of a task in its batch; returns the client's state before it."""
 StoreState = Callable[[int, Tensors], None]
 """Takes the place of a task in its batch, and the client's state after it."""
 
@@ -69,15 +71,16 @@ class WorkerPool(ABC):
         self,
         tasks: Sequence[Task],
         models: Tensor,
-        states: Sequence[Tensors],
+        load: LoadState,
         rows: Sequence[int] | None = None,
         count: int | None = None,
         store: StoreState = lambda place, state: None,
     ) -> TaskResults:
         """Run the tasks, each on the next worker that is free; if one fails, stop all workers.
 
-        `models` is R×D; a task's `models` are the rows that its client receives. `states[j]` is the client
-        state before task j. Its update goes to row `rows[j]` (by default j) of a matrix of `count` rows (by
+        `models` is R×D; a task's `models` are the rows that its client receives. `load(j)` returns the client
+        state before task j; it is called when the task begins, so that one state at a time takes memory. Its
+        update goes to row `rows[j]` (by default j) of a matrix of `count` rows (by
         default one per task). `store(j, state)` is called once for each task that trains, in the order in
         which tasks finish; the tensors are valid only during the call.
         """
@@ -87,7 +90,7 @@ class WorkerPool(ABC):
         elif count is None:
             count = len(tasks)
         try:
-            return (self._fallback or self)._run(tasks, models, states, rows, count, store)
+            return (self._fallback or self)._run(tasks, models, load, rows, count, store)
         except BaseException:
             self.close()
             raise
@@ -97,7 +100,7 @@ class WorkerPool(ABC):
         self,
         tasks: Sequence[Task],
         models: Tensor,
-        states: Sequence[Tensors],
+        load: LoadState,
         rows: Sequence[int],
         count: int,
         store: StoreState,
@@ -150,7 +153,7 @@ class InProcessPool(WorkerPool):
         self,
         tasks: Sequence[Task],
         models: Tensor,
-        states: Sequence[Tensors],
+        load: LoadState,
         rows: Sequence[int],
         count: int,
         store: StoreState,
@@ -161,9 +164,10 @@ class InProcessPool(WorkerPool):
         results = []
         with PROCESS_WIDE, single_thread():
             for place, task in enumerate(tasks):
+                own = load(place)
                 try:
                     received = models[list(task.models)]
-                    result = self._runner.run(task, self._data[task.row], received, states[place])
+                    result = self._runner.run(task, self._data[task.row], received, own)
                 except Exception as error:
                     raise task_error(task, error) from error
                 if result.update is not None:

@@ -35,6 +35,7 @@ from fedcap.state import Tensors
 from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers.base import (
     MAX_DEATHS,
+    LoadState,
     NotPortableError,
     RemotePool,
     StoreState,
@@ -253,7 +254,7 @@ class ProcessPool(RemotePool):
         self,
         tasks: Sequence[Task],
         models: Tensor,
-        states: Sequence[Tensors],
+        load: LoadState,
         rows: Sequence[int],
         count: int,
         store: StoreState,
@@ -267,8 +268,8 @@ class ProcessPool(RemotePool):
             def assign(worker: WorkerProcess) -> None:
                 if waiting:
                     place = worker.task = waiting.popleft()
-                    task, state = tasks[place], states[place]
-                    worker.send(worker.workspace.assign(task, models, state, shared, rows[place]))
+                    task = tasks[place]
+                    worker.send(worker.workspace.assign(task, models, load(place), shared, rows[place]))
 
             for worker in self._workers:
                 assign(worker)

@@ -29,6 +29,7 @@ from fedcap.state import Tensors
 from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers.base import (
     MAX_DEATHS,
+    LoadState,
     NotPortableError,
     RemotePool,
     StoreState,
@@ -190,7 +191,7 @@ class RayPool(RemotePool):
         self,
         tasks: Sequence[Task],
         models: Tensor,
-        states: Sequence[Tensors],
+        load: LoadState,
         rows: Sequence[int],
         count: int,
         store: StoreState,
@@ -206,7 +207,7 @@ class RayPool(RemotePool):
                 if waiting:
                     place = waiting.popleft()
                     task = tasks[place]
-                    state = {name: tensor.numpy() for name, tensor in states[place].items()}
+                    state = {name: tensor.numpy() for name, tensor in load(place).items()}
                     received = [stored[row] for row in task.models]
                     answer = actor.run.remote(task, state, *received)
                     self._pending[answer] = actor, place
