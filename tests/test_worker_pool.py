@@ -229,6 +229,20 @@ def test_only_training_stores_a_state(pool: WorkerPool):
     assert [bool(row.any()) for row in found.updates] == [True, True, False]
 
 
+def test_a_state_is_loaded_when_its_task_begins(pool: WorkerPool):
+    runner, tasks = tiny_runner(Pair()), tiny_tasks()
+    pool.open(runner, tiny_data())
+    states, waiting = states_of(runner, tasks), []
+
+    def load(place: int) -> Tensors:
+        waiting.append(place)
+        assert len(waiting) <= 2  # one for each worker
+        return states[place]
+
+    pool.run(tasks, models_of(runner), load, store=lambda place, state: waiting.remove(place))
+    assert waiting == []
+
+
 def test_clients_may_have_no_state_at_all(pool: WorkerPool):
     runner = tiny_runner(Pair())
     pool.open(runner, tiny_data())

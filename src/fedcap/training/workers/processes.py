@@ -31,7 +31,6 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from fedcap.state import Tensors
 from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers.base import (
     MAX_DEATHS,

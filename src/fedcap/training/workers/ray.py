@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from fedcap.errors import InputError
-from fedcap.state import Tensors
 from fedcap.training.task import LocalData, Task, TaskResult, TaskRunner
 from fedcap.training.workers.base import (
     MAX_DEATHS,
