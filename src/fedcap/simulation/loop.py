@@ -20,9 +20,18 @@ from fedcap import models
 from fedcap.data import FederatedData
 from fedcap.methods.base import Sent
 from fedcap.rng import derive, derived_seed
-from fedcap.runs import History, Mixing, Result, RoundRecord, mass_removal, outcome_fields, summarise
+from fedcap.runs import (
+    AttackStats,
+    History,
+    Mixing,
+    Result,
+    RoundRecord,
+    mass_removal,
+    outcome_fields,
+    summarise,
+)
 from fedcap.server.index import ClientIndex
-from fedcap.server.server import Server
+from fedcap.server.server import RoundOutcome, Server
 from fedcap.server.uploads import Upload
 from fedcap.simulation.adversary import Adversary
 from fedcap.simulation.evaluation import ClassCounter, Stopwatch, measure_accuracy
@@ -260,24 +269,68 @@ class Simulation:
 
     def play(self) -> RoundRecord:
         """Play the next round."""
-        watch = Stopwatch()
-        number = self.round + 1
+        watch, number = Stopwatch(), self.round + 1
         is_last = number == self.experiment.rounds or self._all_are_removed
         evaluate = is_last or number % self.experiment.eval_every == 0
+        before, sent, asked = self._begin(number, watch)
+        clients = self.server.clients.names(sent.ids)
+        mixing = Mixing.of(number, clients, self.server.clients.names(sent.pool), sent.mixing)
+        entropy, transmitted = sent.mixing_entropy, self._bytes(sent, len(asked))
+        to_test = self._tested_set if evaluate else frozenset()
+        results, attack, outcome = self._exchange(clients, sent, number, to_test, is_last, watch)
+        known = results
+        if evaluate and not is_last and self._all_are_removed:
+            is_last, known = True, {}  # no round will follow: test all clients again, and count the classes
+        shares = self.method.shares
+        counter = ClassCounter(self.data.class_names, shares) if is_last else None
+        tested = self._evaluate(before, known, number, counter, watch) if evaluate else None
+        record = RoundRecord(
+            round=number,
+            participants=clients,
+            asked=asked,
+            accuracy=None if tested is None else measure_accuracy(tested, self._sizes(tested, 1), shares),
+            weights_entropy=entropy,
+            attack=attack,
+            diverged=[k for k, result in results.items() if not result.is_finite and k not in self.malicious],
+            bytes=transmitted,
+            seconds=watch.seconds(),
+            tallies=counter.record(tested) if tested and counter else None,
+            **outcome_fields(outcome),
+        )
+        record = self._with_notes(record, tested)
+        self.history.append(record)
+        self.mixing = mixing
+        return record
+
+    def _begin(self, number: int, watch: Stopwatch) -> tuple[Server, Sent, list[str]]:
+        """Select the participants, and ask the newcomers among them for an update if the method needs it.
+
+        Return the server before the round, what it sends, and the clients that were asked.
+        """
         with watch.on("server"):
             sent = self.server.begin(self.server.select(self.experiment.participation))
             before = self.server.snapshot()
-        pending = self.server.clients.names(sent.pending)
-        if pending:
-            requests = self._requests(pending, sent, number, watch)
+        asked = self.server.clients.names(sent.pending)
+        if asked:
+            requests = self._requests(asked, sent, number, watch)
             with watch.on("server"):
                 sent = self.server.supply(requests)
-        clients = self.server.clients.names(sent.ids)
-        mixing = Mixing.of(number, clients, self.server.clients.names(sent.pool), sent.mixing)
-        entropy = sent.mixing_entropy
-        transmitted = self._bytes(sent, len(clients), len(pending))
-        to_test = self._tested_set if evaluate else frozenset()
-        updates, results = self._clients.train(clients, sent, number, to_test, is_last, watch)
+        return before, sent, asked
+
+    def _exchange(
+        self,
+        clients: Sequence[str],
+        sent: Sent,
+        number: int,
+        tested: Collection[str],
+        count: bool,
+        watch: Stopwatch,
+    ) -> tuple[dict[str, TaskResult], AttackStats | None, RoundOutcome]:
+        """Let the participants train and attack, and the server finish the round with what they send.
+
+        The matrix of updates is released on return.
+        """
+        updates, results = self._clients.train(clients, sent, number, tested, count, watch)
         with watch.on("server"):
             root = self._root_update(sent, number)
 
@@ -290,48 +343,23 @@ class Simulation:
             )
         with watch.on("server"):
             outcome = self.server.finish(uploads(), root, updates)
-        known = results
-        if evaluate and not is_last and self._all_are_removed:
-            is_last, known = True, {}  # no round will follow: test all clients again, and count the classes
-        shares = self.method.shares
-        counter = ClassCounter(self.data.class_names, shares) if is_last else None
-        tested = self._evaluate(before, known, number, counter, watch) if evaluate else None
-        record = RoundRecord(
-            round=number,
-            participants=clients,
-            asked=pending,
-            accuracy=None if tested is None else measure_accuracy(tested, self._sizes(tested, 1), shares),
-            weights_entropy=entropy,
-            attack=attack,
-            diverged=[k for k, result in results.items() if not result.is_finite and k not in self.malicious],
-            bytes=transmitted,
-            seconds=watch.seconds(),
-            tallies=counter.record(tested) if tested and counter else None,
-            **outcome_fields(outcome),
-        )
-        if tested is not None:
-            record = self._with_sample_note(record, len(tested))
-        record = self._with_warning(record)
-        self.history.append(record)
-        self.mixing = mixing
-        return record
+        return results, attack, outcome
 
-    def _with_sample_note(self, record: RoundRecord, tested: int) -> RoundRecord:
-        """Add a note if the accuracy is that of a sample of the honest clients."""
+    def _with_notes(self, record: RoundRecord, tested: Collection[str] | None) -> RoundRecord:
+        """Add a note if the accuracy is that of a sample, and one if many clients were removed at once.
+
+        The first note about removals is logged, too.
+        """
+        notes = list(record.notes)
         honest = len(self.names) - len(self.malicious)
-        if tested >= honest:
-            return record
-        note = f"accuracy of a sample of {tested} of {honest} honest clients"
-        return replace(record, notes=[*record.notes, note])
-
-    def _with_warning(self, record: RoundRecord) -> RoundRecord:
-        """Add a note if many clients were removed at once; the first time, log it too."""
+        if tested is not None and len(tested) < honest:
+            notes.append(f"accuracy of a sample of {len(tested)} of {honest} honest clients")
         warning = mass_removal(record)
-        if warning is None:
-            return record
-        if not any(map(mass_removal, self.history)):
-            LOG.warning(warning)
-        return replace(record, notes=[*record.notes, warning])
+        if warning is not None:
+            notes.append(warning)
+            if not any(map(mass_removal, self.history)):
+                LOG.warning(warning)
+        return replace(record, notes=notes)
 
     def _requests(
         self, pending: Sequence[str], sent: Sent, number: int, watch: Stopwatch, timed_as: str = "train"
@@ -414,11 +442,12 @@ class Simulation:
                 found |= tests if counter is None else counter.take(tests)
         return {client: found[client] for client in self._tested}
 
-    def _bytes(self, sent: Sent, clients: int, pending: int) -> int:
+    def _bytes(self, sent: Sent, asked: int) -> int:
         """Count what is transmitted: models to clients, updates from clients, and the same for requests."""
         if not self.method.shares:
             return 0
-        vectors = sent.index.numel() + clients + 2 * pending
+        clients = len(sent.ids)
+        vectors = sent.index.numel() + clients + 2 * asked
         return (vectors * self.layout.size + clients * sent.feedback) * torch.float32.itemsize
 
 
