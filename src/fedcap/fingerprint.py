@@ -33,7 +33,7 @@ _MOVED = (
         "matrix",
         "blocks order_statistics products>gram squared_distances distances_to weighted_sum mean_of",
     ),
-    ("attacks.perturbation", "attacks.base", "PerturbationAttack Geometry>Products measure"),
+    ("attacks.perturbation", "attacks.perturbation", "Geometry>Products"),
     (
         "attacks.scene",
         "attacks.base",

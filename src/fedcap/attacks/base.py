@@ -12,14 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, InstanceOf
 from torch import Tensor
 
 from fedcap.errors import InputError
-from fedcap.matrix import Values, column_blocks, to_floats, to_tensor
+from fedcap.matrix import Values, to_floats, to_tensor
 from fedcap.registry import Registry
 from fedcap.state import Samples, owned, under
 
@@ -165,8 +165,79 @@ class Attack(ABC):
 registry: Registry[Attack] = Registry("attack", Attack, "fedcap.attacks")
 
 
-RowsAt = Callable[[float], Tensor]
-"""A function from a size to the rows that malicious clients send, M×D."""
+# Attacks within attacks
+
+
+AttackChoice = str | dict[str, Any] | InstanceOf[Attack] | InstanceOf[type[Any]]
+"""An attack's name, a table of its name and options, an object, or a class."""
+BEYOND_ROWS = ("poison", "poison_labels", "wire")
+"""The methods that an attack overrides to change more than rows."""
+
+
+@dataclass(frozen=True)
+class AttackWrapper(Attack):
+    """An attack with an inner attack, which is built now, so that wrong options are reported early."""
+
+    attack: AttackChoice = "min-max"
+    """The inner attack: a name, a table of its name and options, or an object."""
+
+    def __post_init__(self) -> None:
+        _ = self.inner
+
+    @cached_property
+    def inner(self) -> Attack:
+        """The inner attack."""
+        return build_inner(self.attack)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all options, including those of the inner attack, as plain values."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**options, "attack": registry.canonical(self.attack)}
+
+    def poison(self, samples: Samples, classes: int, generator: torch.Generator) -> Samples:
+        """Return the samples the inner attack trains on."""
+        return self.inner.poison(samples, classes, generator)
+
+    def wire(self, row: Tensor) -> object:
+        """Return what the inner attack transmits."""
+        return self.inner.wire(row)
+
+
+def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
+    """Build an attack that is part of another one; refuse options that would have no effect there.
+
+    With `rows_alone`, refuse an attack that changes more than rows: it cannot be limited to some rounds.
+    """
+    inner = registry.build(choice)
+    name = registry.named(choice)[0]
+    if inner.claim is not None:
+        raise InputError(
+            f"{name} within another attack cannot claim samples: set claim on the outer one",
+            code="unsuitable-attack",
+        )
+    innermost = inner
+    while isinstance(innermost, AttackWrapper):
+        innermost = innermost.inner
+    beyond = (getattr(type(innermost), part) is not getattr(Attack, part) for part in BEYOND_ROWS)
+    if rows_alone and any(beyond):
+        raise InputError(
+            f"{name} cannot be switched on and off by rounds: choose an attack on updates",
+            code="unsuitable-attack",
+        )
+    return inner
+
+
+def inner_rows(attack: Attack, view: View, name: str = "inner") -> Tensor:
+    """Return the rows of an inner attack, M×D. Its memory is a part of the view's, with `name` as prefix."""
+    inner_view = replace(view, memory=owned(name, view.memory))
+    rows = attack.rows(inner_view)
+    for key in under(name, owned(name, view.memory)):
+        del view.memory[key]
+    view.memory.update(under(name, inner_view.memory))
+    return rows.expand(int(view.malicious.sum()), -1)
+
+
+# The round as a server that compares recovered models sees it
 
 
 @dataclass(frozen=True)
@@ -249,6 +320,10 @@ def damage(view: View, before: Preview, after: Preview) -> float:
     return float(back.sum(dim=1).mean())
 
 
+RowsAt = Callable[[float], Tensor]
+"""A function from a size to the rows that malicious clients send, M×D."""
+
+
 def longest(view: View, rows_at: RowsAt, start: float, most: float = 64.0, steps: int = 6) -> float:
     """Return the largest size, in multiples of `start`, at which the server accuses no malicious client.
 
@@ -269,145 +344,3 @@ def longest(view: View, rows_at: RowsAt, start: float, most: float = 64.0, steps
         middle = (low + high) / 2
         low, high = (middle, high) if passes(middle) else (low, middle)
     return low * start
-
-
-BLOCK = 1 << 16
-"""The largest number of columns of which `measure` computes the products at a time."""
-ENTRIES = 1 << 24
-"""The largest number of entries of such a block: 128 MB in double precision."""
-SHORT_OF_THE_BOUND = 1 - 1e-6
-"""γ stays a millionth below the bound, so that rounding the row to single precision does not cross it
-(unless the mean is hundreds of times longer than the spread, where single precision is too coarse)."""
-
-
-@dataclass(frozen=True)
-class Products:
-    """Products of the centred updates c_i = mean − d_i and the perturbation p."""
-
-    products: Tensor
-    """N×N: c_i · c_j."""
-    along: Tensor
-    """N: p · c_i."""
-    length: Tensor
-    """Scalar: ‖p‖²."""
-
-
-def measure(updates: Tensor, mean: Tensor, perturbation: Tensor) -> Products:
-    """Compute all products that either bound needs, in one pass over the columns."""
-    rows, columns = updates.shape
-    products = updates.new_zeros((rows, rows), dtype=torch.float64)
-    along = updates.new_zeros(rows, dtype=torch.float64)
-    length = updates.new_zeros((), dtype=torch.float64)
-    widest = min(BLOCK, max(1, ENTRIES // rows), columns)
-    buffer = updates.new_empty(rows * widest, dtype=torch.float64)
-    for block in column_blocks(columns, widest):
-        width = block.stop - block.start
-        centred = buffer[: rows * width].view(rows, width)  # one buffer: allocating each takes longer
-        centred.copy_(updates[:, block])
-        torch.sub(mean[block].double(), centred, out=centred)
-        direction = perturbation[block].double()
-        products += centred @ centred.T
-        along += centred @ direction
-        length += direction @ direction
-    return Products(products, along, length)
-
-
-@dataclass(frozen=True)
-class PerturbationAttack(Attack):
-    """mean + γ · d_p with the largest γ within a bound that the subclass computes.
-
-    Min-Max and Min-Sum share it (Shejwalkar, Houmansadr, "Manipulating the Byzantine", NDSS 2021). Both
-    bounds are quadratic in γ, so the largest γ is a root and needs no search.
-    """
-
-    direction: Literal["std", "sign", "unit"] = "std"
-    """d_p: minus the standard deviation, minus the mean's sign, or minus the mean's unit vector."""
-
-    @abstractmethod
-    def largest_gamma(self, products: Products) -> Tensor:
-        """Return the largest γ ≥ 0 within the bound."""
-
-    def craft(self, view: View) -> Tensor:
-        """Return the one vector that all malicious clients send."""
-        updates = view.updates
-        std, mean = torch.std_mean(updates, dim=0, correction=0)
-        if self.direction == "std":
-            perturbation = -std
-        elif self.direction == "sign":
-            perturbation = -mean.sign()
-        else:
-            perturbation = -torch.nn.functional.normalize(mean, dim=0)
-        products = measure(updates, mean, perturbation)
-        if products.length == 0:
-            return mean
-        gamma = SHORT_OF_THE_BOUND * self.largest_gamma(products)
-        return mean + gamma.to(mean.dtype) * perturbation
-
-
-AttackChoice = str | dict[str, Any] | InstanceOf[Attack] | InstanceOf[type[Any]]
-"""An attack's name, a table of its name and options, an object, or a class."""
-BEYOND_ROWS = ("poison", "poison_labels", "wire")
-"""The methods that an attack overrides to change more than rows."""
-
-
-@dataclass(frozen=True)
-class AttackWrapper(Attack):
-    """An attack with an inner attack, which is built now, so that wrong options are reported early."""
-
-    attack: AttackChoice = "min-max"
-    """The inner attack: a name, a table of its name and options, or an object."""
-
-    def __post_init__(self) -> None:
-        _ = self.inner
-
-    @cached_property
-    def inner(self) -> Attack:
-        """The inner attack."""
-        return build_inner(self.attack)
-
-    def settings(self) -> dict[str, Any]:
-        """Return all options, including those of the inner attack, as plain values."""
-        options = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**options, "attack": registry.canonical(self.attack)}
-
-    def poison(self, samples: Samples, classes: int, generator: torch.Generator) -> Samples:
-        """Return the samples the inner attack trains on."""
-        return self.inner.poison(samples, classes, generator)
-
-    def wire(self, row: Tensor) -> object:
-        """Return what the inner attack transmits."""
-        return self.inner.wire(row)
-
-
-def build_inner(choice: AttackChoice, rows_alone: bool = False) -> Attack:
-    """Build an attack that is part of another one; refuse options that would have no effect there.
-
-    With `rows_alone`, refuse an attack that changes more than rows: it cannot be limited to some rounds.
-    """
-    inner = registry.build(choice)
-    name = registry.named(choice)[0]
-    if inner.claim is not None:
-        raise InputError(
-            f"{name} within another attack cannot claim samples: set claim on the outer one",
-            code="unsuitable-attack",
-        )
-    innermost = inner
-    while isinstance(innermost, AttackWrapper):
-        innermost = innermost.inner
-    beyond = (getattr(type(innermost), part) is not getattr(Attack, part) for part in BEYOND_ROWS)
-    if rows_alone and any(beyond):
-        raise InputError(
-            f"{name} cannot be switched on and off by rounds: choose an attack on updates",
-            code="unsuitable-attack",
-        )
-    return inner
-
-
-def inner_rows(attack: Attack, view: View, name: str = "inner") -> Tensor:
-    """Return the rows of an inner attack, M×D. Its memory is a part of the view's, with `name` as prefix."""
-    inner_view = replace(view, memory=owned(name, view.memory))
-    rows = attack.rows(inner_view)
-    for key in under(name, owned(name, view.memory)):
-        del view.memory[key]
-    view.memory.update(under(name, inner_view.memory))
-    return rows.expand(int(view.malicious.sum()), -1)

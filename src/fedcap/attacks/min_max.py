@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcap.attacks.base import PerturbationAttack, Products, registry
+from fedcap.attacks.base import registry
+from fedcap.attacks.perturbation import PerturbationAttack, Products
 from fedcap.matrix import gram_to_squared_distances
 
 
