@@ -8,8 +8,8 @@ import torch
 from detection_tools import view_of
 
 import fedcap
-from fedcap.detection import view
-from fedcap.detection.view import noise_apart
+from fedcap.detection import noise as noises
+from fedcap.detection.noise import noise_apart
 from fedcap.matrix import Rows, cosines
 
 NOISES = {
@@ -59,7 +59,7 @@ def test_if_all_clients_add_noise_no_client_is_taken_for_a_colluder():
     noise = torch.randn(12, 3000, generator=generator) / 3000**0.5
     noisy = alike + 0.8 * alike.norm(dim=1, keepdim=True) * noise
     near = cosines(Rows(noisy), Rows(noisy)).fill_diagonal_(0).max(dim=1).values
-    assert float(near.min()) > view.COMMON_COSINE  # it is not for want of likeness
+    assert float(near.min()) > noises.COMMON_COSINE  # it is not for want of likeness
     assert float(np.median(evenness((noisy - noisy.roll(1, dims=0)).numpy()))) > 0.7
     assert not found(noisy).any()
 
@@ -108,7 +108,7 @@ def evenness(differences: np.ndarray) -> np.ndarray:
     """What is found between rows that have these differences."""
     rows = torch.from_numpy(np.concatenate([differences + 7.0, np.full_like(differences, 7.0)]))
     first = torch.arange(len(differences))
-    return view._evenness(rows, first, first + len(differences)).numpy()
+    return noises.evenness(rows, first, first + len(differences)).numpy()
 
 
 def test_evenness_is_the_sum_of_absolute_values_over_the_length():

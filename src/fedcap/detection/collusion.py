@@ -1,6 +1,6 @@
 """Collusion: clients that sent the same update, which differs from what one client's training gives.
 
-Two honest clients never send the same update, nor the same but for noise (`view.noise_apart`). So of g
+Two honest clients never send the same update, nor the same but for noise (`noise.noise_apart`). So of g
 clients that did, at least g − 1 are malicious. But one of them may be honest and the others its copies, so
 equality alone proves nothing against any one of them. Equal rows share one vote, and their senders are
 accused only as far as the row is unusual. A row that attackers have in common is computed from many clients'
