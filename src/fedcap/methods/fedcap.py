@@ -275,19 +275,20 @@ class FedCAP(Method[FedCAPState]):
         if not bool(counting.any()):
             return self.forget(state, removed)
         pooled = ~torch.isin(view.ids, removed) & view.finite if self.hardened else counting
+        recovered = Rows(view.recovered, view.reference)
         # The bounds of the hardened preset are measured from the reference, even if `calibrate` is off.
-        measured = view if self.calibrate else replace(view, calibrated=Rows(view.recovered, view.reference))
+        measured = view if self.calibrate else replace(view, calibrated=recovered)
         pool = FedCAPState(
-            view.reference,
-            view.ids,
-            view.recovered if self.pools == "float32" else to_bfloat16(Rows(view.recovered, view.reference)),
-            state.updates[:0] if self.calibrate else view.updates.to(state.updates.dtype, copy=True),
-            view.samples,
-            state.compared,
-            measured.norms if self.hardened else view.norms,
-            torch.where(counting, view.votes if self.hardened else 1.0, 0.0),
-            hardened.gains(measured) if self.hardened else state.gains[:0, :0],
-            view.cosines if self.hardened and self.similarity == "all" else state.likeness[:0, :0],
+            model=view.reference,
+            ids=view.ids,
+            models=view.recovered if self.pools == "float32" else to_bfloat16(recovered),
+            updates=state.updates[:0] if self.calibrate else view.updates.to(state.updates.dtype, copy=True),
+            samples=view.samples,
+            compared=state.compared,
+            norms=measured.norms if self.hardened else view.norms,
+            votes=torch.where(counting, view.votes if self.hardened else 1.0, 0.0),
+            gains=hardened.gains(measured) if self.hardened else state.gains[:0, :0],
+            likeness=view.cosines if self.hardened and self.similarity == "all" else state.likeness[:0, :0],
         )
         return pool.only(pooled)
 
