@@ -1,20 +1,24 @@
-"""One's own data: files, folders and Python objects, the split they bring, and what is wrong with them."""
+"""One's own data: files, folders, data frames and other objects, their split, and what is wrong with them."""
 
 from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from helpers import refused
 from PIL import Image
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import TensorDataset
 
 import fedcap
 from fedcap.cli import main
+from fedcap.data import Dataset
 from fedcap.errors import InputError
 from fedcap.simulation import load_experiment
 
@@ -24,6 +28,10 @@ DRAW = np.random.default_rng(0)
 X = DRAW.normal(size=(120, 5)).astype(np.float32)
 Y = np.arange(120) % 3
 USERS = np.array(["ann", "bob", "eve", "zoe"]).repeat(30)
+V = DRAW.normal(size=(120, 3))
+WORDS = np.array(["no", "yes", "maybe"])[Y]
+SITES = np.array(["Oslo", "Rome", "Bern"]).repeat(40)
+TESTS = np.arange(120) % 4 == 0
 QUICK = {"rounds": 1, "workers": 1, "training": {"epochs": 1}}
 
 
@@ -35,6 +43,40 @@ def npz(path: Path, **arrays: object) -> str:
 def held(experiment: fedcap.Experiment) -> list[int]:
     federated = experiment.load_data()
     return [len(a) + len(b) for a, b in zip(federated.train, federated.test, strict=True)]
+
+
+class Table:
+    """A frame that is not pandas': columns by name, each an array."""
+
+    def __init__(self, **columns: Any) -> None:
+        self.columns = list(columns)
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns[self.columns[0]])
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+    def to_numpy(self) -> Any:
+        return np.column_stack(list(self._columns.values()))
+
+
+def pandas_frame(**columns: Any) -> Any:
+    return pytest.importorskip("pandas", reason="pandas is not installed").DataFrame(columns)
+
+
+@pytest.fixture(params=[Table, pandas_frame], ids=["a frame", "pandas"])
+def frame(request: pytest.FixtureRequest) -> Iterator[Any]:
+    return request.param
+
+
+def loaded(dataset: Any) -> Dataset:
+    return fedcap.Experiment(dataset=dataset).source.load()
+
+
+def patients(frame: Any, **more: Any) -> Any:
+    return frame(age=V[:, 0], weight=V[:, 1], ill=V[:, 2] > 0, diagnosis=WORDS, hospital=SITES, **more)
 
 
 # --- Files of arrays
@@ -115,6 +157,7 @@ def test_a_file_runs_in_the_set_up_of_another_data_set(tmp_path: Path) -> None:
         ({"x": np.where(X > 2, np.nan, X)}, "data-shape"),
         ({"client": USERS[:-1]}, "data-shape"),
         ({"test": np.arange(120)}, "bad-value"),
+        ({"y": np.array([{"a": 1}] * 120, dtype=object)}, "bad-file"),  # nothing is unpickled
     ],
 )
 def test_what_is_wrong_with_a_file_is_told_with_its_name(
@@ -136,18 +179,6 @@ def test_a_corrupted_file_is_refused_by_name(tmp_path: Path) -> None:
             fedcap.Experiment(dataset=str(path)).load_data()
     path.write_bytes(whole)
     assert len(fedcap.Experiment(dataset=str(path)).load_data()) == 20
-
-
-def test_nothing_in_a_file_is_unpickled(tmp_path: Path) -> None:
-    path = npz(tmp_path, y=np.array([{"a": 1}] * 120, dtype=object))
-    with refused("bad-file"):
-        fedcap.Experiment(dataset=path).load_data()
-
-
-def test_a_file_without_labels_says_what_it_has(tmp_path: Path) -> None:
-    np.savez(tmp_path / "other.npz", images=X)
-    with refused("missing-data"):
-        fedcap.Experiment(dataset=str(tmp_path / "other.npz")).load_data()
 
 
 @pytest.mark.parametrize(
@@ -224,7 +255,7 @@ def test_a_folder_that_cannot_be_used_names_what_is_wrong(tmp_path: Path) -> Non
 # --- Python objects
 
 
-class Squares(Dataset):  # type: ignore[type-arg]
+class Squares(TorchDataset):  # type: ignore[type-arg]
     def __len__(self) -> int:
         return 80
 
@@ -250,12 +281,6 @@ def test_arrays_and_torch_datasets_run_as_they_are(
     assert sum(held(experiment)) == samples
     assert experiment.run().rounds == 1
     assert len(fedcap.Experiment(dataset=dataset, **QUICK).load_data()) == 20
-
-
-def test_clients_and_a_split_may_come_with_the_arrays() -> None:
-    table = {"data": (X, Y), "client": USERS, "test": np.arange(120) % 3 == 0}
-    federated = fedcap.Experiment(dataset=table).load_data()
-    assert [len(part) for part in federated.test] == [10] * 4
 
 
 @pytest.mark.parametrize("dataset", [3, X, [1, 2, 3], {"data": "text"}, object()])
@@ -298,3 +323,168 @@ def test_a_run_on_a_file_is_resumed_from_anywhere(tmp_path: Path, monkeypatch: p
     (tmp_path / "run" / "result.json").unlink()
     with refused("changed-data"):
         load_experiment(tmp_path / "run").run(out=tmp_path / "run")
+
+
+# --- Data frames, and labels of any kind
+
+
+def test_a_frames_columns_are_features_labels_and_clients(frame: Any) -> None:
+    table = {"data": patients(frame), "label": "diagnosis", "client": "hospital"}
+    federated = fedcap.Experiment(dataset=table).load_data()
+    assert federated.names == ("Bern", "Oslo", "Rome")
+    assert federated.class_names == ("maybe", "no", "yes")
+    expected = np.column_stack([V[:, :2], V[:, 2] > 0]).astype(np.float32)
+    for name, train, test in zip(federated.names, federated.train, federated.test, strict=True):
+        assert sorted(torch.cat([train.x, test.x]).tolist()) == sorted(expected[name == SITES].tolist())
+    assert fedcap.Experiment(dataset=table, **QUICK).run().rounds == 1
+
+
+def test_a_frame_whose_columns_say_what_they_are_is_taken_as_it_is(frame: Any) -> None:
+    dataset = loaded(frame(a=V[:, 0], b=V[:, 1], target=Y, client=SITES, test=TESTS))
+    assert dataset.samples.x.shape == (120, 2)
+    assert dataset.class_names == ("0", "1", "2")
+    assert dataset.owner_names == ("Bern", "Oslo", "Rome")
+    assert dataset.test is not None
+    assert dataset.test.tolist() == TESTS.tolist()
+
+
+def test_inputs_may_be_a_frame_and_owners_an_array_beside_it(frame: Any) -> None:
+    x = frame(a=V[:, 0], b=V[:, 1])
+    expected = loaded((V[:, :2], WORDS)).digest()
+    assert loaded((x, WORDS)).digest() == expected
+    assert loaded({"x": x, "y": WORDS}).digest() == expected
+    beside = {
+        "data": patients(frame),
+        "label": "diagnosis",
+        "ignore": "hospital",
+        "client": SITES,
+        "test": TESTS,
+    }
+    dataset = loaded(beside)
+    assert dataset.owner_names == ("Bern", "Oslo", "Rome")
+    assert dataset.samples.x.shape == (120, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "row"),
+    [
+        ({"colour": np.array(["red"] * 120)}, "text-in-table", "row 0"),
+        ({"born": np.full(120, "2000-01-01", "datetime64[ns]")}, "text-in-table", ""),
+        ({"age": np.where(np.arange(120) == 7, np.nan, V[:, 0])}, "missing-value", "row 7"),
+        ({"age": np.array([None, *V[1:, 0]], dtype=object)}, "missing-value", "row 0"),
+        ({"hospital": np.array([*SITES[1:], None], dtype=object)}, "missing-value", "row 119"),
+        ({"diagnosis": np.array([float("nan"), *WORDS[1:]], dtype=object)}, "missing-value", "row 0"),
+    ],
+)
+def test_a_cell_that_cannot_be_used_is_told_with_its_row_and_column(
+    frame: Any, change: dict[str, Any], code: str, row: str
+) -> None:
+    columns = {"age": V[:, 0], "diagnosis": WORDS, "hospital": SITES, **change}
+    with refused(code) as error:
+        loaded({"data": frame(**columns), "label": "diagnosis", "client": "hospital"})
+    assert row in str(error.value)
+    assert f"column {next(iter(change))!r}" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_frame_without_a_column_of_labels_says_how_to_name_it(frame: Any) -> None:
+    with refused("missing-label"):
+        fedcap.Experiment(dataset=patients(frame))
+    with refused("unknown-name"):
+        fedcap.Experiment(dataset={"data": patients(frame), "label": "diagnose"})
+    with refused("not-a-frame"):
+        loaded({"data": (V, Y), "label": "diagnosis"})
+
+
+def test_pandas_own_kinds_of_columns() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(
+        {
+            "count": pandas.array([1, 2] * 60, dtype="Int64"),
+            7: pandas.array([0.5, 1.5] * 60, dtype="Float64"),
+            "label": pandas.Categorical(WORDS, categories=["yes", "no", "maybe", "never"]),
+            "client": pandas.array(SITES, dtype="string"),
+        },
+        index=[f"p{row}" for row in range(120)],
+    )
+    dataset = loaded(frame)
+    assert dataset.samples.x[:2].tolist() == [[1, 0.5], [2, 1.5]]
+    assert dataset.class_names == ("maybe", "no", "yes")
+    assert dataset.owner_names == ("Bern", "Oslo", "Rome")
+    assert loaded((V, frame["label"])).class_names == ("maybe", "no", "yes")
+    assert loaded((V, frame[["label"]])).samples.y.tolist() == dataset.samples.y.tolist()
+    for column in ("count", "client"):
+        broken = frame.copy()
+        broken.loc["p5", column] = pandas.NA
+        with refused("missing-value"):
+            loaded(broken)
+    with refused("name-taken"):
+        loaded(pandas.concat([frame, frame[["label"]]], axis=1))
+
+
+# --- Arrays by name, and labels of any kind
+
+
+def test_inputs_and_labels_may_be_given_by_name() -> None:
+    table = {"x": V, "y": Y, "client": SITES, "test": TESTS}
+    federated = fedcap.Experiment(dataset=table).load_data()
+    assert federated.names == ("Bern", "Oslo", "Rome")
+    assert [len(part) for part in federated.test] == [10] * 3
+    assert fedcap.Experiment(dataset={"x": V, "y": Y, "clients": 4}, **QUICK).run().rounds == 1
+    for wrong in ({"x": V}, {"name": "arrays", "y": Y}, {"x": V, "y": Y, "data": (V, Y)}):
+        with refused("missing-data"):
+            loaded(wrong)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (WORDS.tolist(), ("maybe", "no", "yes")),
+        (WORDS.astype(object), ("maybe", "no", "yes")),
+        (WORDS.astype("S"), ("maybe", "no", "yes")),
+        ((Y * 5).astype(object), ("0", "5", "10")),
+        ((Y * 5.0).tolist(), ("0", "5", "10")),
+        (Y[:, None], ("0", "1", "2")),
+        (Y > 1, ("False", "True")),
+        ([torch.tensor(label) for label in Y.tolist()], ("0", "1", "2")),
+        (["none", 1, 2.5] * 40, ("1", "2.5", "none")),
+    ],
+    ids=lambda labels: type(labels).__name__,
+)
+def test_labels_of_any_kind_become_classes(labels: Any, names: tuple[str, ...]) -> None:
+    dataset = loaded((V, labels))
+    assert dataset.class_names == names
+    plain = np.asarray(labels).reshape(-1)
+    for name, place in zip(names, range(len(names)), strict=True):
+        first = dataset.samples.y == place
+        assert len({str(value) for value in plain[first.numpy()].tolist()}) == 1, name
+
+
+@pytest.mark.parametrize(
+    ("labels", "code"),
+    [
+        (["a", None] * 60, "missing-value"),
+        (["a", float("nan")] * 60, "missing-value"),
+        (np.where(Y == 0, np.nan, Y), "missing-value"),
+        (np.array(["a", ""] * 60), "missing-value"),
+        (np.array([b"a", b""] * 60), "missing-value"),
+        ([1.5, 2] * 60, "bad-value"),
+        (np.where(Y == 0, np.inf, Y), "bad-value"),
+        ([{"a": 1}] * 120, "bad-value"),
+        (Y.astype(complex), "bad-value"),
+        (["a", "b"], "data-shape"),
+    ],
+)
+def test_labels_and_owners_that_cannot_be_used_are_one_line(labels: Any, code: str) -> None:
+    for dataset in ((V, labels), {"x": V, "y": Y, "client": labels}):
+        with refused(code):
+            loaded(dataset)
+
+
+def test_inputs_that_are_no_numbers_are_one_line() -> None:
+    assert loaded((V.astype(object), Y)).samples.x.dtype == torch.float32
+    mixed = np.array([["red", 1.0]] * 120, dtype=object)
+    with refused("data-shape"):
+        loaded((mixed, Y))
+    with refused("data-shape"):
+        loaded((V[:0], Y[:0]))
