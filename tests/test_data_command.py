@@ -125,24 +125,3 @@ def test_a_run_reports_an_incomplete_data_set_once(
         assert out.startswith("cifar10 · fedcap")
     (said,) = caplog.messages
     assert "1 of 6 batches" in said
-
-
-def test_a_file_of_ones_own_runs_under_its_name(
-    capsys: pytest.CaptureFixture[str], data_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(data_folder)
-    write_handwritten(data_folder)
-    quick = [
-        "--rounds=1",
-        "--workers=1",
-        "--set=training.epochs=1",
-        "--set=training.lr=0.1",
-        "--set=participation=0.2",
-    ]
-    code, out, err = call(
-        capsys, "run", "--dataset=handwritten62.npz", "--model=cnn-emnist", "--set=dataset.clients=10", *quick
-    )
-    assert (code, err) == (0, "")
-    assert out.startswith("handwritten62 · fedcap")
-    (directory,) = (data_folder / "runs").iterdir()
-    assert directory.name.startswith("handwritten62-fedcap-none-seed0")

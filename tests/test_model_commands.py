@@ -225,12 +225,6 @@ def test_exported_weights_fit_the_networks_own_module(
     assert (about["client"], about["reading"], about["shape"]) == ("3", "personal", [1, 8, 8])
 
 
-def test_a_removed_client_is_sent_no_model(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = call(capsys, "export", "ipm", "--client", "1", "--reading", "shared")
-    assert (code, out) == (2, "")
-    assert "it was removed" in err
-
-
 def test_a_network_that_cannot_be_traced_can_export_its_weights(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

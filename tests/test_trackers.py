@@ -15,7 +15,7 @@ from run_tools import SMALL, assert_same
 import fedcap
 from fedcap.federation.run_files import tracked
 from fedcap.runs import Result, RoundRecord, RunDirectory
-from fedcap.trackers import Tracked, Tracker, figures, make, names
+from fedcap.trackers import Tracked, Tracker, make
 from fedcap.trackers.csv_file import Csv
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -132,19 +132,6 @@ def test_a_tracker_is_ended_when_a_run_is_interrupted(tmp_path: Path) -> None:
     assert again.calls == [["run", [1, 2]], 3, 3]
 
 
-def test_a_disk_that_takes_no_csv_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Blocker(Killer):
-        def round_done(self, simulation: object, record: RoundRecord) -> None:
-            if record.round == 1:
-                (tmp_path / "run" / "rounds.csv").mkdir()
-
-    result = fedcap.Experiment(**SMALL, track="csv").run(out=tmp_path / "run", observers=[Blocker(0)])
-    assert result.rounds == 3
-    assert [r.getMessage().partition(":")[0] for r in caplog.records] == [
-        "tracker csv failed, the run continues without it"
-    ]
-
-
 @pytest.mark.parametrize(
     ("track", "code"),
     [("csv(rows=3)", "unknown-option"), ("json:loads", "wrong-class"), (3, "wrong-type")],
@@ -168,23 +155,6 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with refused("needs-extra"):
         make(name)
-
-
-def test_every_tracker_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = call(capsys, "list")
-    assert set(names()) == {"csv", "mlflow", "tensorboard"}
-    assert all(f"  {name} " in out.partition("trackers")[2] for name in names())
-
-
-def test_figures_leave_out_what_a_round_does_not_have(tmp_path: Path) -> None:
-    result = fedcap.Experiment(**SMALL | {"attack": "none", "method": "fedavg", "eval_every": 2}).run()
-    first, second = (figures(record) for record in result.history[:2])
-    assert second.keys() - first.keys() == {
-        "accuracy/shared",
-        "accuracy/personal",
-        "accuracy/worst_client",
-    }
-    assert not any(name.startswith(("limit", "attack", "client/")) for name in second)
 
 
 def test_the_example_of_a_tracker_of_ones_own_runs(
