@@ -47,30 +47,20 @@ def site_of(operator: Operator, folder: Path) -> SiteDirectory:
     return set_up_site(folder, invitation, content).site
 
 
-def test_an_invitation_with_a_second_certificate_is_refused(tmp_path: Path) -> None:
-    path = operator_in(tmp_path / "op").directory / INVITATION
+def test_an_invitation_has_one_certificate_and_no_text_around_it(tmp_path: Path) -> None:
+    operator = operator_in(tmp_path / "op")
+    path = operator.directory / INVITATION
     keys.make_authority(tmp_path, "an attacker")
     theirs = (tmp_path / "ca.crt").read_text()
     invitation = Invitation.read(path)
+    path.write_text(invitation.model_copy(update={"certificate": f"text\n{invitation.certificate}"}).text())
+    assert Invitation.read(path).certificate == operator.authority.read_text()
     path.write_text(invitation.model_copy(update={"certificate": invitation.certificate + theirs}).text())
     with refused("bad-certificate"):
         Invitation.read(path)
-
-
-def test_text_around_the_certificate_of_an_invitation_is_dropped(tmp_path: Path) -> None:
-    operator = operator_in(tmp_path / "op")
-    path = operator.directory / INVITATION
-    invitation = Invitation.read(path)
-    path.write_text(invitation.model_copy(update={"certificate": f"text\n{invitation.certificate}"}).text())
-    assert Invitation.read(path).certificate == operator.authority.read_text()
-
-
-def test_a_file_with_two_certificates_has_no_fingerprint(tmp_path: Path) -> None:
-    keys.make_authority(tmp_path, "one")
-    path = tmp_path / "ca.crt"
-    path.write_text(2 * path.read_text())
+    (tmp_path / "ca.crt").write_text(2 * theirs)
     with refused("bad-certificate"):
-        keys.certificate_fingerprint(path)
+        keys.certificate_fingerprint(tmp_path / "ca.crt")
 
 
 @pytest.mark.parametrize("model", ["antigravity: x", "antigravity:", " antigravity : x", "a:b"])
