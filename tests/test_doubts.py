@@ -225,3 +225,9 @@ def test_settings_may_start_with_the_mark_of_utf_8(tmp_path: Path) -> None:
     from fedcap.runs.settings import read_toml
 
     assert read_toml(tmp_path / "a.toml") == {"rounds": 7}
+
+
+def test_text_in_place_of_a_list_has_an_example_of_a_list() -> None:
+    with pytest.raises(fedcap.InputError) as error:
+        fedcap.Experiment(attack={"name": "ipm", "clients": "oslo"})
+    assert 'clients should be a list, such as ["oslo"]' in str(error.value)

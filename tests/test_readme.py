@@ -65,11 +65,20 @@ def mine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = draw.standard_normal((160, 4)) * (1, 10, 100, 1000)
     hospitals = ("oslo", "bergen", "tromsø", "bodø")
     rows = [
-        ",".join([*map(str, row.round(3)), "ill" if row[0] > 0 else "well", hospitals[place % 4]])
+        ",".join(
+            [f"P{place}", *map(str, row.round(3)), "ill" if row[0] > 0 else "well", hospitals[place % 4]]
+        )
         for place, row in enumerate(measured)
     ]
-    Path("patients.csv").write_text("\n".join(["age,pulse,iron,steps,diagnosis,hospital", *rows]) + "\n")
+    Path("patients.csv").write_text(
+        "\n".join(["patient,age,pulse,iron,steps,diagnosis,hospital", *rows]) + "\n"
+    )
     np.savez("new.npz", x=measured[:7].astype(np.float32))
+    Path("new.csv").write_text(
+        "\n".join(
+            row.rpartition(",")[0].rpartition(",")[0] for row in ["patient,age,pulse,iron,steps,,", *rows[:7]]
+        )
+    )
     for name, text in FILES.items():
         Path(name).write_text(text)
     for name in ("experiment.toml", "config.toml"):

@@ -113,6 +113,8 @@ def validation_message(error: Any) -> str:
         relevant = [fault for fault in relevant if fault["type"] != "literal_error"] or relevant
     messages = (fault["msg"].removeprefix("Value error, ").removeprefix("Input ") for fault in relevant)
     message = " or ".join(dict.fromkeys(messages))
+    if isinstance(value, str) and message in ("should be a valid tuple", "should be a valid list"):
+        return f'{place} should be a list, such as ["{value}"] (got {value!r})'
     if faults[0]["type"] == "value_error":
         return f"{place}: {message}" if place else message
     return f"{place} {message} (got {value!r})"
