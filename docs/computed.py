@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fedcap.files import write_aside
 from fedcap.report.panel import NO_ATTACK, Panel, make_panels
 from fedcap.runs import Outcome
 from reproduction.matrix import without_repeats, worst_cases
+from reproduction.write import read_grids
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -96,9 +98,9 @@ def rules(found: Panel) -> list[str]:
 
 def headline_table() -> str:
     """Return the README's table: methods without an attack, and under their worst attack or variant."""
-    grids = ("headline", "robustness", "own-attack")
-    matrix, *others = (read_outcomes(RESULTS / f"{name}.jsonl.gz") for name in grids)
-    cases = {case.method: case for case in worst_cases(without_repeats(matrix)[0], others)}
+    grids = read_grids(RESULTS)
+    distinct = replace(grids, matrix=without_repeats(grids.matrix)[0])
+    cases = {case.method: case for case in worst_cases(distinct)}
     best_rule = next(method for method in cases if method.startswith("fedavg+"))
     rows = [
         [

@@ -41,6 +41,8 @@ class Grids:
     """Every method under every attack on digits."""
     variants: Finished = ()
     """FedCAP's presets under variants of attacks that know the defence."""
+    rivals: Finished = ()
+    """Other methods under the same variants."""
     trained: Finished = ()
     """FedCAP's presets under attackers who train against them."""
     wisdm: Finished = ()
@@ -146,12 +148,13 @@ def duels_table(panel: Panel) -> Table:
     return Table(columns, rows)
 
 
-def worst_cases(matrix: Finished, others: Sequence[Finished]) -> list[WorstCase]:
+def worst_cases(grids: Grids) -> list[WorstCase]:
     """Return the worst attack of each method of the matrix over all grids, the best worst case first.
 
     Of an attack that is in several grids the matrix has the figure.
     """
-    panels = make_panels(_renamed(matrix))[:1]
+    panels = make_panels(_renamed(grids.matrix))[:1]
+    others = (grids.variants, grids.rivals, grids.trained)
     for panel in chain.from_iterable(map(make_panels, others)):
         if panels and panel.place == panels[0].place:
             panels.append(panel)

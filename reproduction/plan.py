@@ -46,6 +46,11 @@ PLAN = (
         "fedcap compare examples/headline.toml --reuse results/headline.jsonl.gz"
         " --save-outcomes results/headline.jsonl.gz",
     ),
+    Step(
+        "Other methods under variants of attacks that were made against FedCAP",
+        "fedcap compare examples/variants.toml --out fedcap-variants"
+        " --save-outcomes results/variants.jsonl.gz",
+    ),
     _paper("Tables I to III on CIFAR-10", "table-1 table-2 table-3", "cifar10"),
     _paper("The paper's other tables on WISDM", "table-2 table-3 baselines alpha phi lambda", "wisdm"),
     _paper(

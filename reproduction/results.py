@@ -158,7 +158,7 @@ def _duels(grids: Grids, choices: Sequence[Choice]) -> str:
         "results-duels",
         duels="\n\n".join(f"On {panel.title}:\n\n{duels_table(panel).markdown()}" for panel in panels),
         errors=" ".join(map(_errors, panels)),
-        worst=worst_table(worst_cases(grids.matrix, [grids.variants, grids.trained])).markdown(),
+        worst=worst_table(worst_cases(grids)).markdown(),
         tuned=tuned,
     )
 

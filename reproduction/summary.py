@@ -136,7 +136,7 @@ def _matrix_finding(grids: Grids) -> str:
         return ""
     panel = Comparison.of(grids.matrix).panels[0]
     lost = leads(panel)
-    cases = {case.method: case for case in worst_cases(grids.matrix, [grids.variants, grids.trained])}
+    cases = {case.method: case for case in worst_cases(grids)}
     if "fedcap" not in cases or "hardened" not in cases:
         return ""
     paper, hardened = cases["fedcap"], cases["hardened"]

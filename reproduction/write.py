@@ -25,6 +25,7 @@ from reproduction.summary import LEFT_OUT, presets
 from reproduction.tuning import read_choices
 
 MATRIX, ROBUSTNESS, TRAINED = "headline*.jsonl.gz", "robustness.jsonl.gz", "own-attack.jsonl.gz"
+VARIANTS = "variants.jsonl.gz"
 MORE_ROBUSTNESS, HONEST, WISDM = "robustness-*.jsonl.gz", "honest*.jsonl.gz", "honest-wisdm.jsonl.gz"
 
 
@@ -55,15 +56,22 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
 def pages(results: Path) -> dict[str, str]:
     """Return the text of each page by its name."""
     recorded = read_results(results)
-    matrix, variants, trained, wisdm = (_read(results, name) for name in (MATRIX, ROBUSTNESS, TRAINED, WISDM))
-    made = results_pages(recorded, Grids(matrix, variants, trained, wisdm), read_choices(results))
+    grids = read_grids(results)
+    made = results_pages(recorded, grids, read_choices(results))
     made["REPRODUCING.md"] = reproducing_page(recorded)
-    if variants:
+    if grids.variants:
         others = _read(results, MORE_ROBUSTNESS)
         honest = [read_outcomes(path) for path in sorted(results.glob(HONEST))]
         elsewhere = presets(compare(find("hardened"), recorded))
-        made["ROBUSTNESS.md"] = robustness_page([*variants, *others], matrix, honest, trained, elsewhere)
+        made["ROBUSTNESS.md"] = robustness_page(
+            [*grids.variants, *others], grids.matrix, honest, grids.trained, elsewhere
+        )
     return made
+
+
+def read_grids(results: Path) -> Grids:
+    """Return the saved grids of a folder."""
+    return Grids(*(_read(results, name) for name in (MATRIX, ROBUSTNESS, VARIANTS, TRAINED, WISDM)))
 
 
 def read_results(results: Path) -> Recorded:

@@ -270,9 +270,10 @@ def test_the_worst_attack_is_over_the_variants_of_all_grids() -> None:
         *run("no removal", "cuckoo, longest", 50.0, "f"),
     ]
     trained = run("hardened", "crowd", 92.0, "g")
-    cases = worst_cases(matrix, [variants, trained])
+    rivals = run("fltrust", "cuckoo, longest", 94.9, "h")
+    cases = worst_cases(Grids(matrix, variants, rivals, trained))
     assert [(case.method, case.attack, case.attacks) for case in cases] == [
-        ("fltrust", "frame", 1),
+        ("fltrust", "cuckoo, longest", 2),
         ("hardened", "crowd", 2),
         ("fedcap", "cuckoo, longest", 2),
     ]
