@@ -161,6 +161,8 @@ def _error_note(inside: Sequence[Compared]) -> list[str]:
     best = max(accuracies, key=lambda each: each.mean or 0.0, default=None)
     if best is None or best.mean is None or best.cell.dataset not in TEST_SAMPLES:
         return []
+    if any("malicious" in each.cell.others for each in inside):  # other clients are honest
+        return []
     error = standard_error(best.mean, best.cell.dataset)
     samples = TEST_SAMPLES[best.cell.dataset]
     return [
@@ -214,8 +216,8 @@ def contests(compared: Sequence[Compared], column: str = "FedCAP") -> list[Conte
 
 # --- Reasons for differences; their texts are in templates/reasons.md
 
-NOT_EXPLAINED = "Not explained"
-"""The start of each text that gives no reason."""
+NOT_EXPLAINED, PARTLY_EXPLAINED = "Not explained", "Partly explained"
+"""The start of each text that gives no reason, and of each that gives a part of it."""
 
 
 def _is_higher(compared: Compared) -> bool:

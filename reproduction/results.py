@@ -16,7 +16,16 @@ from fedcap.experiments.comparison import Comparison, map_name
 from fedcap.report.panel import NO_ATTACK, Finished, Panel, attack_title
 from fedcap.report.tables import Table
 from reproduction.cells import POINTS, Item, PaperCell
-from reproduction.compare import Compared, by_heading, compare, contests, reason, standard_error, table
+from reproduction.compare import (
+    NOT_EXPLAINED,
+    Compared,
+    by_heading,
+    compare,
+    contests,
+    reason,
+    standard_error,
+    table,
+)
 from reproduction.items import items
 from reproduction.matrix import Grids, duels_table, leads, without_repeats, worst_cases, worst_table
 from reproduction.pictures import pictures
@@ -24,6 +33,7 @@ from reproduction.recorded import Recorded, distinct, resolved
 from reproduction.setups import DATASETS, ONE_SETTING, SET_UP_OF, STAND_IN, TEST_SAMPLES
 from reproduction.summary import LEFT_OUT, MATRIX_PAGE, PAPER_PAGE, part_of, summary
 from reproduction.templates import fill, section
+from reproduction.traps import ACROSS, ONE_ACTIVITY, WINDOWS
 from reproduction.tuning import Choice
 from reproduction.tuning import table as tuned_table
 
@@ -35,22 +45,21 @@ SMALL = "traps"
 
 def results_pages(recorded: Recorded, grids: Grids, choices: Sequence[Choice] = ()) -> dict[str, str]:
     """Return RESULTS.md, and the pages of its long tables if there are runs for them."""
-    compared = {name: compare(item, recorded) for name, item in items().items() if name != SMALL}
+    compared = {name: compare(item, recorded) for name, item in items().items()}
+    reasons = _reason_figures(compared.pop(SMALL), grids.wisdm)
     matrix, repeats = without_repeats(grids.matrix)
     distinct_grids = replace(grids, matrix=matrix)
     made = {
         "RESULTS.md": fill(
             "RESULTS",
-            summary=summary(compared, distinct_grids, choices),
+            summary=summary(compared, distinct_grids, choices, reasons),
             duels=_duels(distinct_grids, choices) if matrix else "",
         ),
         PAPER_PAGE: fill(
             "results-paper",
             one_setting=_one_setting(compared["table-3"], matrix).markdown(),
             tolerances=", ".join(f"{points:g} points on {dataset}" for dataset, points in POINTS.items()),
-            sections="\n\n".join(
-                _section(items()[name], found, grids.wisdm) for name, found in compared.items()
-            ),
+            sections="\n\n".join(_section(items()[name], found, reasons) for name, found in compared.items()),
             left=_left(compared),
         ),
     }
@@ -86,20 +95,20 @@ def _one_setting(table_3: Sequence[Compared], matrix: Finished) -> Table:
 # --- Tables and figures
 
 
-def _section(item: Item, found: Sequence[Compared], wisdm: Finished) -> str:
+def _section(item: Item, found: Sequence[Compared], reasons: Mapping[str, str]) -> str:
     """Return one table or figure: its finished cells, and the figures that differ; empty without any."""
     if item.name in LEFT_OUT:
         return ""
     parts = [f"## {item.title}", item.note]
     for heading, inside in by_heading(found).items():
-        parts += [f"### {heading}", *_panel_parts(inside, wisdm)]
+        parts += [f"### {heading}", *_panel_parts(inside, reasons)]
     parts += [f"![{item.title}](../{FIGURES}/{name}.png)" for name in pictures(item, found)]
     if len(parts) == 2:
         parts.append("No run has finished: see [What is left](#what-is-left).")
     return "\n\n".join(filter(None, parts))
 
 
-def _panel_parts(inside: Sequence[Compared], wisdm: Finished) -> list[str]:
+def _panel_parts(inside: Sequence[Compared], reasons: Mapping[str, str]) -> list[str]:
     """Return the table, how much of it agrees, in how many rows FedCAP leads, and what differs."""
     judged = [each for each in inside if each.agrees is not None]
     differing = [each for each in judged if not each.agrees]
@@ -115,19 +124,27 @@ def _panel_parts(inside: Sequence[Compared], wisdm: Finished) -> list[str]:
             tail = f"; not under {', '.join(lost)}" if lost else ""
             sentences.append(f"{column} leads {part_of(len(rows) - len(lost), len(rows))} rows{tail}.")
     parts = [table("", inside, "<br>", brief=True).markdown(), " ".join(sentences)]
-    return [*filter(None, parts), *([_reasons(differing, wisdm)] if differing else [])]
+    return [*filter(None, parts), *([_reasons(differing, reasons)] if differing else [])]
 
 
-def _reasons(found: Sequence[Compared], wisdm: Finished) -> str:
+def _reasons(found: Sequence[Compared], reasons: Mapping[str, str]) -> str:
     """Return a line for each reason why figures differ, with the figures that it explains."""
-    gap = _first_seed_gap(wisdm)
     by_reason: dict[str, list[str]] = {}
     for each in found:
         cell, measure = each.cell, each.cell.measure
         text = f"{cell.row}, {cell.column} ({measure.text(each.mean)}, paper {measure.text(cell.published)})"
-        by_reason.setdefault(reason(each, gap=gap), []).append(text)
+        by_reason.setdefault(reason(each, **reasons), []).append(text)
     lines = [f"- {'; '.join(figures)}. {why}" for why, figures in by_reason.items()]
     return "Different from the paper:\n\n" + "\n".join(lines)
+
+
+def _reason_figures(small: Sequence[Compared], wisdm: Finished) -> dict[str, str]:
+    """Return the figures in the texts of reasons: runs of seeds and of windows on WISDM."""
+    windows = {each.cell.column: each.mean for each in small if each.cell.panel == WINDOWS and each.runs}
+    if len(windows) < 2:
+        return {"gap": _first_seed_gap(wisdm), "windows": f"{NOT_EXPLAINED}."}
+    one, across = (f"{windows[column]:.1f}" for column in (ONE_ACTIVITY, ACROSS))
+    return {"gap": _first_seed_gap(wisdm), "windows": section("reasons", "windows", one=one, across=across)}
 
 
 def _first_seed_gap(runs: Finished) -> str:

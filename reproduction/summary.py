@@ -10,7 +10,15 @@ from fedcap.experiments.comparison import Comparison
 from fedcap.report.panel import NO_ATTACK, attack_title
 from fedcap.report.tables import Table
 from reproduction.cells import Item
-from reproduction.compare import NOT_EXPLAINED, Compared, Contest, contests, reason, standard_error
+from reproduction.compare import (
+    NOT_EXPLAINED,
+    PARTLY_EXPLAINED,
+    Compared,
+    Contest,
+    contests,
+    reason,
+    standard_error,
+)
 from reproduction.items import items
 from reproduction.matrix import ENOUGH_FOR_TESTS, Grids, leads, worst_cases
 from reproduction.published import TABLE_3
@@ -18,7 +26,7 @@ from reproduction.recorded import distinct, run_key
 from reproduction.robustness import NO_WORSE
 from reproduction.setups import ATTACKS, DATASETS, ONE_SETTING, SET_UP_OF, STAND_IN
 from reproduction.templates import fill, section
-from reproduction.tuning import TUNED_ON, Choice
+from reproduction.tuning import SPACES, TUNED_ON, Choice
 
 PAPER_PAGE, MATRIX_PAGE = "results/paper.md", "results/matrix.md"
 """The pages of the long tables, next to RESULTS.md."""
@@ -30,8 +38,16 @@ FAR = 2.0
 """Points of accuracy: a rival's figure that differs by more has a reason on the page, or "not explained"."""
 
 
-def summary(compared: Mapping[str, Sequence[Compared]], grids: Grids, choices: Sequence[Choice] = ()) -> str:
-    """Return the summary of all items, by their names, of the grids, and of the choices of options."""
+def summary(
+    compared: Mapping[str, Sequence[Compared]],
+    grids: Grids,
+    choices: Sequence[Choice],
+    reasons: Mapping[str, str],
+) -> str:
+    """Return the summary of all items, by their names, of the grids, and of the choices of options.
+
+    `reasons` are the figures in the texts of reasons.
+    """
     available = {
         name: [each for each in found if each.cell.dataset not in STAND_IN]
         for name, found in compared.items()
@@ -49,7 +65,7 @@ def summary(compared: Mapping[str, Sequence[Compared]], grids: Grids, choices: S
         findings="\n".join(f"{number}. {text}" for number, text in enumerate(filter(None, findings), 1)),
         contradictions="\n".join(f"- {text}" for text in filter(None, contradictions)) or "- Nothing so far.",
         others=_others(every),
-        far=_far(every),
+        far=_far(every, reasons),
         points=f"{FAR:g}",
         unfinished=_unfinished(every),
         left_out=plural(progress([each for name in LEFT_OUT for each in available[name]])[1], "run"),
@@ -124,10 +140,14 @@ def _few_seeds(grids: Grids) -> str:
 
 
 def _untuned(choices: Sequence[Choice]) -> str:
-    """Return on which data sets the options of other methods were not tuned."""
-    tuned = {each.dataset for each in choices}
-    left = [dataset for dataset in TUNED_ON if dataset not in tuned]
-    return section("summary", "untuned", datasets=" and ".join(left)) if left else ""
+    """Return which methods were not tuned, by data set."""
+    tuned = {(each.dataset, each.method) for each in choices}
+    texts = []
+    for dataset in TUNED_ON:
+        left = [method for method in SPACES if (dataset, method) not in tuned]
+        if left:
+            texts.append(dataset if len(left) == len(SPACES) else f"{dataset} ({', '.join(left)})")
+    return section("summary", "untuned", where=", ".join(texts)) if texts else ""
 
 
 def _matrix_finding(grids: Grids) -> str:
@@ -241,11 +261,12 @@ def _others(every: Sequence[Compared]) -> str:
     return part_of(sum(bool(each.agrees) for each in judged), len(judged))
 
 
-def _far(every: Sequence[Compared]) -> str:
+def _far(every: Sequence[Compared], reasons: Mapping[str, str]) -> str:
     """Return how many rivals' accuracies are far from the paper's, and how many of them have a reason."""
-    far = [each for each in _one_of_each_figure(every) if _is_far(each)]
-    explained = sum(not reason(each, gap="").startswith(NOT_EXPLAINED) for each in far)
-    return part_of(explained, len(far))
+    texts = [reason(each, **reasons) for each in _one_of_each_figure(every) if _is_far(each)]
+    partly = sum(text.startswith(PARTLY_EXPLAINED) for text in texts)
+    explained = len(texts) - partly - sum(text.startswith(NOT_EXPLAINED) for text in texts)
+    return f"{part_of(explained, len(texts))} have an explanation, and {partly} a partial one"
 
 
 def _is_far(each: Compared) -> bool:

@@ -17,6 +17,7 @@ LIMIT = "The limit of FedCAP's norm test"
 CLAIMS = "Claimed sample counts"
 TRUST = "FLTrust under model replacement"
 WINDOWS = "Windows of one activity"
+ONE_ACTIVITY, ACROSS = "of one activity", "across changes"
 
 ONE = "one setting"
 PICKS = tuple(product((2, 10), (0.1, 0.3), (0.1, 1.0)))
@@ -114,5 +115,5 @@ def _windows() -> Iterator[PaperCell]:
     attack = "min-max"
     method = setups.fedcap("wisdm", attack)
     across = {"dataset": {"name": "wisdm", "window": 199}, "rounds": 25}
-    yield PaperCell("wisdm", attack, "of one activity", method, attack, "tacc_after_25", panel=WINDOWS)
-    yield PaperCell("wisdm", attack, "across changes", method, attack, panel=WINDOWS, others=across)
+    yield PaperCell("wisdm", attack, ONE_ACTIVITY, method, attack, "tacc_after_25", panel=WINDOWS)
+    yield PaperCell("wisdm", attack, ACROSS, method, attack, panel=WINDOWS, others=across)
