@@ -8,7 +8,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-TABLES = ("rules", "server", "rounds", "parts", "memory", "grid", "ray", "federation", "page", "scale")
+TABLES = (
+    "rules",
+    "server",
+    "rounds",
+    "parts",
+    "memory",
+    "grid",
+    "ray",
+    "federation",
+    "page",
+    "startup",
+    "scale",
+)
 """Those that write a table into `results`."""
 TOOLS = ("against", "same_bits", "soak")
 """Those with arguments: `python -m benchmarks.against REV`."""

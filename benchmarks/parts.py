@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -73,11 +71,3 @@ def main() -> None:
         report.progress(rows[-1])
     title = f"Seconds by part of a run of {ROUNDS} rounds, with records and checkpoints"
     report.write("parts", title, rows, "one in the process of the run and in each worker process")
-    command = [sys.executable, "-c", "from fedcap.cli import main; main(['--help'])"]
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        times.append(time.perf_counter() - began)
-    rows = [{"command": "fedcap --help", "s": min(times)}]
-    report.write("startup", "Start of the command line", rows, "one")

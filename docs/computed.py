@@ -62,6 +62,7 @@ def pages() -> dict[str, str]:
         "parts.txt": benchmark(
             "parts", "run", "start, s", "train, s", "evaluate, s", "server, s", "records, s", "total, s"
         ),
+        "scale.txt": benchmark("scale", "case", "start-up s", "s a round", "peak GB", "disk MB"),
     }
 
 
