@@ -120,6 +120,17 @@ def leads(panel: Panel) -> list[Lead]:
     return found
 
 
+def mean_margins(panel: Panel) -> dict[str, float]:
+    """Return FedCAP's accuracy minus that of each other method, as a mean over the attacks."""
+    found = {}
+    for name in panel.methods:
+        pairs = [(panel.estimate(FEDCAP, attack), panel.estimate(name, attack)) for attack in panel.attacks]
+        gaps = [ours.mean - theirs.mean for ours, theirs in pairs if ours is not None and theirs is not None]
+        if gaps and name not in (FEDCAP, _HARDENED_IN_MATRIX):
+            found[name] = fmean(gaps)
+    return found
+
+
 def is_clear(gap: Difference) -> bool:
     """Whether a difference between two methods is more than chance between seeds."""
     if len(gap.seeds) >= ENOUGH_FOR_TESTS:

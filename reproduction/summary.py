@@ -20,7 +20,7 @@ from reproduction.compare import (
     standard_error,
 )
 from reproduction.items import items
-from reproduction.matrix import ENOUGH_FOR_TESTS, Grids, leads, worst_cases
+from reproduction.matrix import ENOUGH_FOR_TESTS, Grids, leads, mean_margins, worst_cases
 from reproduction.published import TABLE_3
 from reproduction.recorded import distinct, run_key
 from reproduction.robustness import NO_WORSE
@@ -160,6 +160,8 @@ def _matrix_finding(grids: Grids) -> str:
     if "fedcap" not in cases or "hardened" not in cases:
         return ""
     paper, hardened = cases["fedcap"], cases["hardened"]
+    margins = mean_margins(panel)
+    behind = [f"{name} ({margin:+.1f} points)" for name, margin in margins.items() if margin < 0]
     trusting = cases.get("fltrust")
     trust = ""
     if trusting is not None:
@@ -177,6 +179,9 @@ def _matrix_finding(grids: Grids) -> str:
         "summary",
         "matrix",
         trust=trust,
+        attacks=len(panel.attacks),
+        ahead=part_of(len(margins) - len(behind), len(margins)),
+        behind=f", and behind {', '.join(behind)}" if behind else "",
         lost=part_of(len(lost), len(panel.attacks)),
         clear=sum(lead.is_clear for lead in lost),
         paper=f"{paper.worst.mean:.1f}",

@@ -21,7 +21,15 @@ from reproduction.__main__ import main
 from reproduction.cells import Item
 from reproduction.compare import compare, contests, table
 from reproduction.items import find, items
-from reproduction.matrix import Grids, duels_table, is_clear, leads, without_repeats, worst_cases
+from reproduction.matrix import (
+    Grids,
+    duels_table,
+    is_clear,
+    leads,
+    mean_margins,
+    without_repeats,
+    worst_cases,
+)
 from reproduction.pictures import pictures
 from reproduction.plan import PLAN
 from reproduction.recorded import Recorded
@@ -252,6 +260,8 @@ def test_from_ten_seeds_on_a_difference_is_clear_by_its_corrected_p_value() -> N
     ((name, calm, mean, higher, lower, attacks, seeds),) = duels_table(panel).cells()
     assert (name, calm, mean, higher, lower) == ("fedavg", "–", "+0.6", "2 (1)", "0 (0)")
     assert (attacks, seeds) == ("2", "10")
+    # 0.55 points under ipm, and 0.6 under lie.
+    assert mean_margins(panel) == pytest.approx({"fedavg": 0.575})
     few = make_panels([(place, run) for place, run in found if int(place["seed"]) < 5])[0]
     assert is_clear(few.differences("fedcap", "fedavg")["ipm"])
 

@@ -73,7 +73,7 @@ def test_the_grid_of_every_method_has_the_tuned_options() -> None:
             if each.method not in methods or each.method == "fedcap":
                 continue
             tuned = f"{each.method}, tuned"
-            assert (tuned in methods) is not each.is_default
+            assert (tuned in methods) is not each.is_default, f"add or remove {tuned!r} in {name}.toml"
             if not each.is_default:
                 for option, value in each.chosen.items():
                     assert f'"{option}": {json.dumps(value)}' in methods[tuned]
