@@ -162,7 +162,7 @@ def test_a_site_predicts_with_the_models_in_its_directory(
     expected = answers(used, client, weights, test.x.numpy())
     assert np.allclose(np.load(tmp_path / "a.npz")["probabilities"], expected, atol=1e-6)
     right = 100 * float((expected.argmax(dim=1) == test.y).float().mean())
-    assert json.loads(out)["accuracy"] == pytest.approx(right)
+    assert json.loads(out)["accuracy"] == json.loads(out)["tested"] == pytest.approx(right)
     assert json.loads(out)["client"] == f"site {client}"
 
 

@@ -6,7 +6,7 @@ This module imports torch: commands import it when they run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,15 @@ class FoundModels:
     """The options of the data set."""
     run: Run | None = None
     """The run, unless it is a site's directory."""
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    """The accuracy of a site's models on its test samples, in percent, if it measured them."""
 
     def tested(self, reading: str) -> float | None:
         """Return the model's accuracy on its own client's test samples, in percent, if it was measured."""
-        if self.run is None or reading not in READINGS:
+        if reading not in READINGS:
             return None
+        if self.run is None:
+            return self.accuracy.get(reading)
         found = [client for client in self.run.clients if client.id == self.client]
         return getattr(found[0], reading) if found else None
 
@@ -56,7 +60,8 @@ def models_of(directory: Path, client: str | None) -> FoundModels:
     plan, state = newest(site)
     config = site.config
     models = SiteModels(config.name, plan, state)
-    return FoundModels(models, plan.digest, client or config.name, config.dataset.options)
+    options = config.dataset.options
+    return FoundModels(models, plan.digest, client or config.name, options, accuracy=state.accuracy)
 
 
 class SiteModels(TrainedModels):

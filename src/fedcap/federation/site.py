@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -147,7 +148,11 @@ class Site:
         assert result.update is not None
         assert result.state is not None
         update = result.update.clone().numpy() if prepared.built.method.shares else None
-        prepared.states.save(SiteState(order.round, result.state, result.received, prepared.data.scaling))
+        correct = {"personal": result.personal_correct, "shared": result.received_correct}
+        accuracy = _percent(correct, len(prepared.data.local.test))
+        prepared.states.save(
+            SiteState(order.round, result.state, result.received, prepared.data.scaling, accuracy)
+        )
         return Answer(
             order.nonce,
             order.round,
@@ -166,8 +171,13 @@ class Site:
         if result.received is None:
             raise Refusal("the order has no model")
         number = max(order.round, state.round)
+        correct = {"shared": result.received_correct}
+        if not state.kept:  # then it is the personal model, too
+            correct["personal"] = result.received_correct
+        accuracy = {**state.accuracy, **_percent(correct, len(prepared.data.local.test))}
+        by = prepared.data.scaling
         prepared.states.save(
-            replace(state, round=number, received=result.received, scaling=prepared.data.scaling)
+            replace(state, round=number, received=result.received, scaling=by, accuracy=accuracy)
         )
         self._note("customised", order)
         return Answer(order.nonce, order.round, shared_correct=result.received_correct)
@@ -179,6 +189,11 @@ def respond(site: Site, message: bytes) -> bytes:
         return site.answer(Order.from_bytes(message)).to_bytes()
     except Malformed as error:
         return Answer("", 0, refused=f"the order is malformed: {error}").to_bytes()
+
+
+def _percent(correct: Mapping[str, int | None], tests: int) -> dict[str, float]:
+    """Return the accuracy of each model whose correct answers were counted."""
+    return {name: 100 * count / tests for name, count in correct.items() if count is not None and tests}
 
 
 def _models(order: Order, plan: Plan) -> Tensor:
@@ -205,6 +220,8 @@ class SiteState:
     """D: the last model that the site received."""
     scaling: Scaling | None = None
     """How the inputs are standardised, if they are."""
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    """The accuracy of its models (personal, shared) on its test samples, in percent, if measured."""
 
 
 def newest(directory: SiteDirectory) -> tuple[Plan, SiteState]:
@@ -261,6 +278,10 @@ class StateFolder:
             tensors["received"] = state.received
         if state.scaling is not None:
             tensors |= under("scaling", {"mean": state.scaling.mean, "deviation": state.scaling.deviation})
+        tensors |= under(
+            "accuracy",
+            {name: torch.tensor(value, dtype=torch.float64) for name, value in state.accuracy.items()},
+        )
         self.path.mkdir(parents=True, exist_ok=True)
         write_aside(self._file(state.round), pack(About(state.round, self._layout, self._course), tensors))
         for past in self.rounds():
@@ -287,6 +308,7 @@ class StateFolder:
             owned("kept", tensors),
             tensors.get("received"),
             Scaling(scaling["mean"], scaling["deviation"]) if scaling else None,
+            {name: float(value) for name, value in owned("accuracy", tensors).items()},
         )
 
     def _file(self, number: int) -> Path:
