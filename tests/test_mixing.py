@@ -101,10 +101,10 @@ def test_frames_after_the_last_recorded_round_are_ignored_and_dropped_on_resumin
         file.write(mixing(4).to_frame() + mixing(5).to_frame()[:20])
     assert [each.round for each in directory.mixings()] == [2, 3]
     with directory:
-        directory.rewrite_rounds(directory.lines())
+        directory.keep_rounds(3)
     assert (tmp_path / MIXING).read_bytes() == whole
     with directory:
-        directory.rewrite_rounds(directory.lines()[:2])
+        directory.keep_rounds(2)
     assert [number for number, _ in read_frames(tmp_path / MIXING)] == [2]
 
 

@@ -96,7 +96,7 @@ def test_a_line_cut_off_in_mid_write_is_left_out(path: Path, cut: int) -> None:
     rounds.write_bytes(rounds.read_bytes()[:-cut])
     assert read(path).rounds == ROUNDS[:2]
     with RunDirectory(path) as directory:
-        directory.rewrite_rounds(directory.lines())
+        directory.keep_rounds(2)
         directory.append(ROUNDS[2])
     assert read(path).rounds == ROUNDS
 

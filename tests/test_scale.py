@@ -188,5 +188,9 @@ def test_fedfomo_refuses_more_models_than_fit(monkeypatch: pytest.MonkeyPatch) -
 
     size = Layout.of(fedcap.simulation.Simulation(fedcap.Experiment(**SMALL), make_pool(1)).build()).size
     monkeypatch.setattr(fedfomo, "LARGEST", 5 * 4 * size)
-    with refused("too-large"):
+    with refused("too-large") as caught:
         fedcap.Experiment(**{**SMALL, "method": "fedfomo", "participation": 1.0}).run()
+    needed = (6 * size + 6**2) * 4 / 2**30
+    assert f"each of the 6 clients that took part: {needed:.1f} GB, and {5 * 4 * size / 2**30:g} GB" in str(
+        caught.value
+    )

@@ -90,7 +90,7 @@ class RunFiles:
         directory.write_settings(settings)
         if done < plan.rounds:
             directory.remove_result()
-        directory.rewrite_rounds(directory.lines()[:done])
+        directory.keep_rounds(done)
         return history
 
     def _restore(self, server: Server, known: Provenance | None) -> int:

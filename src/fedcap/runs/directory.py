@@ -7,7 +7,7 @@ renamed.
 
 A line is on disk when `append` returns, so a checkpoint that is written afterwards never includes a round
 without a line. At whatever moment a run is killed, the lines up to the round of its checkpoint are complete;
-a resumed run drops the later ones with `rewrite_rounds`. The functions `checked_…` read files and raise an
+a resumed run drops the later ones with `keep_rounds`. The functions `checked_…` read files and raise an
 `InputError` of one line, with what to do, if they do not belong together.
 """
 
@@ -17,6 +17,7 @@ import fcntl
 import os
 import re
 import zlib
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
@@ -26,7 +27,7 @@ from typing import IO, Any, Self, TypeVar
 from pydantic import ValidationError
 
 from fedcap.errors import InputError
-from fedcap.files import write_aside
+from fedcap.files import aside, write_aside
 from fedcap.runs.history import History
 from fedcap.runs.mixing import MIXING, Mixing, read_frames
 from fedcap.runs.provenance import Provenance
@@ -112,10 +113,6 @@ class RunDirectory:
         text = self._text(PROVENANCE)
         return None if text is None else self._parsed(PROVENANCE, partial(Provenance.from_json, text))
 
-    def lines(self) -> list[str]:
-        """Read the complete lines of rounds.jsonl."""
-        return list(self.each_line())
-
     def each_line(self) -> Iterator[str]:
         """Yield the complete lines of rounds.jsonl."""
         try:
@@ -148,7 +145,7 @@ class RunDirectory:
 
     def mixings(self, rounds: Collection[int] | None = None) -> list[Mixing]:
         """Read the weights of these rounds, or of all rounds that have a line."""
-        wanted = range(1, len(self.lines()) + 1) if rounds is None else rounds
+        wanted = range(1, sum(1 for _ in self.each_line()) + 1) if rounds is None else rounds
         frames = [frame for at, frame in read_frames(self.path / MIXING) if at in wanted]
         return self._parsed(MIXING, lambda: [Mixing.from_frame(frame) for frame in frames])
 
@@ -218,8 +215,8 @@ class RunDirectory:
     def append(self, record: RoundRecord, mixing: Mixing | None = None) -> None:
         """Append the line of a round, after the frame of its mixing weights, and flush both to disk."""
         if self._last is None:
-            lines = self.lines()
-            self._last = _signature(lines[-1]) if lines else self._first_checksum()
+            last = deque(self.each_line(), maxlen=1)
+            self._last = _signature(last[0]) if last else self._first_checksum()
         line = _signed(record.to_json(), self._last)
         if mixing is not None:
             self._append_bytes(MIXING, mixing.to_frame())
@@ -232,13 +229,16 @@ class RunDirectory:
             file.flush()
             os.fsync(file.fileno())
 
-    def rewrite_rounds(self, lines: Sequence[str]) -> None:
-        """Write only these lines to rounds.jsonl, and keep only their rounds in mixing.bin."""
-        write_aside(self.path / ROUNDS, "".join(line + "\n" for line in lines))
+    def keep_rounds(self, count: int) -> None:
+        """Keep only the first `count` rounds in rounds.jsonl and mixing.bin."""
+        with aside(self.path / ROUNDS) as partial, open(partial, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in islice(self.each_line(), count))
+            file.flush()
+            os.fsync(file.fileno())
         self._last = None
         path = self.path / MIXING
         if path.exists():
-            kept = (frame for number, frame in read_frames(path) if number <= len(lines))
+            kept = (frame for number, frame in read_frames(path) if number <= count)
             write_aside(path, b"".join(kept))
 
     def write_result(self, result: Result) -> None:

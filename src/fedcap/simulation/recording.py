@@ -80,8 +80,8 @@ class CheckpointRecorder:
                 f"has {len(history)} rounds, the checkpoint {done}, of which the server played"
                 f" {simulation.server.round}",
             )
-        lines = directory.lines()
-        if held and not done and len(lines) >= held.checkpoint_every:
+        lines = sum(1 for _ in directory.each_line())
+        if held and not done and lines >= held.checkpoint_every:
             logging.getLogger("fedcap").warning(
                 "there is no %s: the run is played again from round 1", directory.checkpoint
             )
@@ -91,7 +91,7 @@ class CheckpointRecorder:
             directory.write_provenance(known.extend(facts, held.rounds))
             directory.write_settings(simulation.experiment.settings())
         directory.remove_result()
-        directory.rewrite_rounds(lines[:done])
+        directory.keep_rounds(done)
         simulation.history = history
 
     def _compare(self, known: Provenance, facts: Provenance) -> None:
