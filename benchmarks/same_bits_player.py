@@ -65,6 +65,11 @@ NOT_COMPARED = frozenset(
         "seconds",
         "seconds_server",
         "checksum",
+        "auc",
+        "balanced_accuracy",
+        "calibration_error",
+        "tested",
+        "integers",
         "versions",
         "commit",
         "directory",
@@ -136,7 +141,10 @@ def short(value: Any) -> Any:
 def parted(value: Any, words: list[str]) -> Any:
     """Return a nested value without times, and with "…" for every sentence, which goes into `words`."""
     if isinstance(value, Mapping):
-        return {key: parted(item, words) for key, item in value.items() if key not in NOT_COMPARED}
+        plain = {key: parted(item, words) for key, item in value.items() if key not in NOT_COMPARED}
+        if "tallies" in plain and plain["tallies"]:
+            plain["tallies"].pop("clients", None)
+        return plain
     if isinstance(value, list):
         return [parted(item, words) for item in value]
     if isinstance(value, str) and " " in value:

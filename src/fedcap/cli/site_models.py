@@ -69,7 +69,8 @@ class SiteModels(TrainedModels):
 
     def __init__(self, name: str, plan: Plan, state: SiteState) -> None:
         method = methods.registry.build(plan.method.model_dump())
-        inputs = Inputs(plan.shape, plan.classes, plan.pixels, plan.features or ())
+        features, integers = plan.features or (), bool(plan.integers)
+        inputs = Inputs(plan.shape, plan.classes, plan.pixels, features, plan.columns, integers)
         super().__init__((name,), method, partial(_build, plan), inputs, AtSite(plan, state))
         self._received = state.received
 
@@ -112,10 +113,11 @@ class AtSite:
         return self._state.kept or None
 
     def scaling(self) -> Tensors:
-        """Return the site's mean and deviation, one row each; empty if nothing is standardised."""
-        by = self._state.scaling
-        return {} if by is None else {"mean": by.mean[None], "deviation": by.deviation[None]}
+        """Return the site's mean, deviation and medians, one row each; empty if nothing is prepared."""
+        by, medians = self._state.scaling, self._state.medians
+        found = {} if by is None else {"mean": by.mean[None], "deviation": by.deviation[None]}
+        return found if medians is None else {**found, "median": medians[None]}
 
 
 def _build(plan: Plan) -> nn.Module:
-    return models.builder(plan.model, plan.shape, len(plan.classes))()
+    return models.builder(plan.model, plan.shape, len(plan.classes), bool(plan.integers))()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedcap.data import tables
 from fedcap.data.base import Dataset, registry
-from fedcap.data.encoding import encode, find_levels
+from fedcap.data.encoding import LevelTable, encode, find_levels
 from fedcap.data.own import Own, Prepare, from_arrays
 from fedcap.data.tables import Column, Columns, Roles
 from fedcap.errors import InputError
@@ -47,6 +47,8 @@ class Arrays(Own):
     """A data frame's columns to ignore."""
     prepare: Prepare = None
     """Fill in missing numbers and encode categories of a data frame: auto. By default, both are refused."""
+    levels: LevelTable = None
+    """The public categories of columns, such as {ward = ["A", "B"]}; by default those in training samples."""
     hash: str = ""
     """The digest of the data, which replaces the data in the settings in a run's directory."""
 
@@ -74,7 +76,7 @@ class Arrays(Own):
                 raise InputError(
                     'dataset must have both "x" and "y", or "data" and neither', code="missing-data"
                 )
-            return from_arrays(_WHAT, self.x, self.y, self.client, self.test)
+            return from_arrays(_WHAT, self.x, self.y, self.client, self.test, integers=self.integers)
         if tables.is_frame(self.data):
             given = {"client": self.client, "test": self.test}
             separate = {
@@ -85,16 +87,18 @@ class Arrays(Own):
             roles = self._roles()
             arrays = tables.arrays(_WHAT, self.data, roles, raw=self.prepare is not None)
             if self.prepare is not None:
-                arrays["levels"] = find_levels(_WHAT, arrays["x"])
+                arrays["levels"] = find_levels(_WHAT, arrays["x"], self.levels)
                 arrays["x"] = encode(_WHAT, arrays["x"], arrays["levels"])
-            return from_arrays(_WHAT, **{**arrays, **separate}, features=roles.features)
+            return from_arrays(
+                _WHAT, **{**arrays, **separate}, features=roles.features, integers=self.integers
+            )
         if self.label is not None or self.ignore:
             raise InputError(
                 "dataset.label and dataset.ignore name columns, and the data is not a data frame",
                 code="not-a-frame",
             )
         x, y = self.data if isinstance(self.data, tuple | list) and len(self.data) == 2 else _pairs(self.data)
-        return from_arrays(_WHAT, x, y, self.client, self.test)
+        return from_arrays(_WHAT, x, y, self.client, self.test, integers=self.integers)
 
     def load(self) -> Dataset:
         """Return the samples."""

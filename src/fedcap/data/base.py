@@ -36,7 +36,7 @@ _EMPTY = torch.empty(0, dtype=torch.long)
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples of a data set, before partitioning. Inputs are floats, or pixels as bytes."""
+    """All samples of a data set, before partitioning. Inputs are floats, integers, or pixels as bytes."""
 
     samples: Samples
     class_names: tuple[str, ...]
@@ -63,6 +63,11 @@ class Dataset:
     def pixels(self) -> bool:
         """Whether the inputs are pixels as bytes."""
         return self.samples.x.dtype == torch.uint8
+
+    @property
+    def integers(self) -> bool:
+        """Whether the inputs are integers."""
+        return self.samples.x.dtype == torch.int64
 
     def take(self, indices: Tensor) -> Samples:
         """Return samples in the form of a network's input: pixels are scaled to [−1, 1].
@@ -151,6 +156,11 @@ class FederatedData:
     def test(self) -> Sequence[Samples]:
         """The test samples of each client."""
         return _Part(self.clients, 1)
+
+    @property
+    def integers(self) -> bool:
+        """Whether the inputs are integers."""
+        return self.train[0].x.dtype == torch.int64
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from fedcap.data.base import Dataset, registry
 from fedcap.data.cache import cached, hashes
-from fedcap.data.encoding import encode, find_levels
+from fedcap.data.encoding import LevelTable, encode, find_levels
 from fedcap.data.files import refuse_web_page, unusable_error
 from fedcap.data.labels import gaps_error, missing_places
 from fedcap.data.own import Own, Prepare, from_arrays
@@ -57,6 +57,8 @@ class Csv(Own):
     """Columns to ignore."""
     prepare: Prepare = None
     """Fill in missing numbers and encode categories: auto. By default, both are refused."""
+    levels: LevelTable = None
+    """The public categories of columns, such as {ward = ["A", "B"]}; by default those in training samples."""
 
     def has_owners(self) -> bool:
         """Return whether the file has a column of owners."""
@@ -84,7 +86,10 @@ class Csv(Own):
         files, roles = self.files(), self.roles()
         content = {"files": hashes(files), "roles": asdict(roles), "reader": _READER}
         if self.prepare is not None:
-            return cached("csv", {**content, "prepare": 1}, lambda: _read_encoded(files[0], roles))
+            how = {"prepare": 1, **({} if self.levels is None else {"levels": self.levels})}
+            return cached("csv", {**content, **how}, lambda: _read_encoded(files[0], roles, self.levels))
+        if self.integers:
+            return cached("csv", {**content, "integers": 1}, lambda: _read(files[0], roles, True))
         return cached("csv", content, lambda: _read(files[0], roles))
 
 
@@ -133,7 +138,7 @@ def _has_text(cells: list[str]) -> bool:
     return any(cell.strip() for cell in cells)
 
 
-def _read(path: Path, roles: Roles) -> Dataset:
+def _read(path: Path, roles: Roles, integers: bool = False) -> Dataset:
     separator, names = _header(path)
     places = [names.index(name) for name in roles.features]
     given = {"y": roles.label, "client": roles.client, "test": roles.test}
@@ -163,7 +168,7 @@ def _read(path: Path, roles: Roles) -> Dataset:
     notes: tuple[str, ...] = (f"{path.name}: a column without a name is left out",) if "" in names else ()
     if separator == ";":
         notes += _thousands(path, names, roles.features)
-    return from_arrays(what, x, **arrays, notes=notes, features=roles.features)
+    return from_arrays(what, x, **arrays, notes=notes, features=roles.features, integers=integers)
 
 
 def _thousands(path: Path, names: list[str], features: Sequence[str]) -> tuple[str, ...]:
@@ -187,7 +192,7 @@ def _thousands(path: Path, names: list[str], features: Sequence[str]) -> tuple[s
     return tuple(found)
 
 
-def _read_encoded(path: Path, roles: Roles) -> Dataset:
+def _read_encoded(path: Path, roles: Roles, public: LevelTable) -> Dataset:
     """Return a table that may have missing values and categories."""
     what, columns = str(path), read_columns(path)
     given = {"y": roles.label, "client": roles.client, "test": roles.test}
@@ -197,7 +202,7 @@ def _read_encoded(path: Path, roles: Roles) -> Dataset:
         if name is not None
     }
     features = {name: columns[name] for name in roles.features}
-    levels = find_levels(what, features)
+    levels = find_levels(what, features, public)
     x = encode(what, features, levels)
     return from_arrays(what, x, **arrays, features=roles.features, levels=levels)
 

@@ -1,10 +1,13 @@
 """Missing values and categories in tables: `dataset.prepare = "auto"`.
 
 A table becomes n×C numbers, one per column: a number is unchanged, a category is its index among the levels
-of its column, and a missing value, or a level that the data of the run did not have, is NaN. The levels are
-those of all the data, so that all clients have networks of one size. An `Encoding` makes n×F inputs of it: a
+of its column, and a missing value, or an unknown level, is NaN. An `Encoding` makes n×F inputs of it: a
 missing number becomes the median of the client's own training samples, and a category becomes one input per
 level and one for "other", of which one is 1. Dates and free text are refused by name.
+
+All clients have networks of one size, so the levels are common to all of them, and public. `dataset.levels`
+states them, and a federation's plan does. If nothing states them, which only a simulation allows, they are
+the levels that occur in the training part of at least one client. Test samples have no part in them.
 """
 
 from __future__ import annotations
@@ -14,19 +17,36 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import BeforeValidator
 from torch import Tensor
 
 from fedcap.data.base import ClientSamples, FederatedData
 from fedcap.data.tables import listed, number, refuse_text, row_in_words
-from fedcap.errors import InputError, plural, warn_once
+from fedcap.errors import InputError, nearest, plural, warn_once
 from fedcap.state import Samples
 
 Levels = tuple[tuple[str, ...], ...]
 """The categories of each column, sorted; empty for a column of numbers."""
+
+
+def _as_levels(tables: Any) -> Any:
+    """Return levels as text; refuse an empty list, and a level that is given twice."""
+    if not isinstance(tables, Mapping):
+        return tables
+    found = {}
+    for name, levels in tables.items():
+        if not isinstance(levels, list | tuple) or not levels or len(set(map(str, levels))) < len(levels):
+            raise ValueError(f"the levels of {name!r} should be a list of different texts (got {levels!r})")
+        found[str(name)] = [_as_text(level) for level in levels]
+    return found
+
+
+LevelTable = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_as_levels)]
+"""The public levels of each column of categories, by name; None if they are found in the data."""
 MOST_LEVELS = 50
 """A column with more different texts is free text."""
 _DATE = re.compile(r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d.*)?$")
@@ -62,8 +82,13 @@ class Encoding:
         return torch.cat(parts, dim=1)
 
 
-def encoded(federated: FederatedData) -> FederatedData:
-    """Return the data of tables as inputs; the medians of each client are those of its training samples."""
+def encoded(federated: FederatedData, are_public: bool) -> FederatedData:
+    """Return the data of tables as inputs; the medians of each client are those of its training samples.
+
+    Unless the levels are public, those that no client has in its training part become "other".
+    """
+    if not are_public:
+        federated = _only_trained(federated)
     levels, root = federated.levels, federated.root
     return replace(
         federated,
@@ -74,6 +99,54 @@ def encoded(federated: FederatedData) -> FederatedData:
             for name, train in zip(federated.names, federated.train, strict=True)
         },
     )
+
+
+def _only_trained(federated: FederatedData) -> FederatedData:
+    """Return tables with only those levels that occur in the training part of a client."""
+    occurs = [torch.zeros(len(levels), dtype=torch.bool) for levels in federated.levels]
+    for train in federated.train:
+        for place, found in enumerate(occurs):
+            if len(found):
+                codes = train.x[:, place]
+                found[codes[~codes.isnan()].long()] = True
+    if all(bool(found.all()) for found in occurs):
+        return federated
+    levels = tuple(
+        tuple(level for level, is_there in zip(known, found.tolist(), strict=True) if is_there)
+        for known, found in zip(federated.levels, occurs, strict=True)
+    )
+    recode = [torch.where(found, found.cumsum(0) - 1.0, torch.nan) for found in occurs]
+    root = federated.root
+    return replace(
+        federated,
+        clients=_Recoded(federated.clients, recode),
+        root=None if root is None else _recoded(recode, root),
+        levels=levels,
+    )
+
+
+@dataclass(frozen=True)
+class _Recoded(Sequence[ClientSamples]):
+    """The tables of clients with other codes of levels: `codes[c]` has the new ones of column c, in order."""
+
+    clients: Sequence[ClientSamples]
+    codes: Sequence[Tensor]
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, client: Any) -> Any:
+        train, test = self.clients[client]
+        return _recoded(self.codes, train), _recoded(self.codes, test)
+
+
+def _recoded(codes: Sequence[Tensor], samples: Samples) -> Samples:
+    x = samples.x.clone()
+    for place, new in enumerate(codes):
+        if len(new):
+            there = ~x[:, place].isnan()
+            x[there, place] = new[x[there, place].long()].to(x.dtype)
+    return Samples(x, samples.y)
 
 
 @dataclass(frozen=True)
@@ -110,9 +183,11 @@ def encode(what: str, columns: Mapping[str, np.ndarray], levels: Levels, new: bo
             cells = [None if number(cell) != number(cell) else cell for cell in column.tolist()]
         if known:
             codes = {level: code for code, level in enumerate(known)}
-            x[:, place] = [codes.get(str(cell).strip(), np.nan) for cell in cells]
+            x[:, place] = [codes.get(_as_text(cell), np.nan) for cell in cells]
             if new:
-                _warn_unknown(what, name, known, [str(cell).strip() for cell in cells if cell is not None])
+                _warn_unknown(
+                    what, name, known, [_as_text(cell) for cell in cells if cell is not None and cell == cell]
+                )
             continue
         values = [np.nan if cell is None else number(cell) for cell in cells]
         if None in values:
@@ -139,9 +214,43 @@ def _warn_unknown(what: str, name: str, known: Sequence[str], values: Sequence[s
         )
 
 
-def find_levels(what: str, columns: Mapping[str, np.ndarray]) -> Levels:
-    """Return the categories of each column; refuse dates, free text, and numbers mixed with other text."""
-    return tuple(_levels(what, name, column) for name, column in columns.items())
+def _as_text(level: Any) -> str:
+    """Return a level as text; 2.0 is 2, because a column of whole numbers with gaps has floats."""
+    is_whole = isinstance(level, float) and level.is_integer()
+    return str(int(level)) if is_whole else str(level).strip()
+
+
+def find_levels(
+    what: str, columns: Mapping[str, np.ndarray], public: Mapping[str, Sequence[str]] | None = None
+) -> Levels:
+    """Return the categories of each column; refuse dates, free text, and numbers mixed with other text.
+
+    If the public levels are given, each column has those, and one that is not named has numbers.
+    """
+    if public is None:
+        return tuple(_levels(what, name, column) for name, column in columns.items())
+    for name in public:
+        if name not in columns:
+            raise InputError(
+                f"{what}: dataset.levels names {name!r}, which is not a column of features:"
+                f" {nearest(name, list(columns))}",
+                code="unknown-name",
+                field=name,
+            )
+    for name, column in columns.items():
+        if name not in public and (found := _levels(what, name, column)):
+            raise InputError(
+                f"{what}: column {name!r} holds categories ({found[0]!r}) that dataset.levels does not list:"
+                " list them, or ignore the column (dataset.ignore)",
+                code="text-in-table",
+                field=json.dumps([name], ensure_ascii=False),
+            )
+    return tuple(tuple(public.get(name, ())) for name in columns)
+
+
+def width(levels: Levels) -> int:
+    """Return F, the number of inputs that columns with these levels become."""
+    return sum(len(known) + 1 if known else 1 for known in levels)
 
 
 def _levels(what: str, name: str, column: np.ndarray) -> tuple[str, ...]:
@@ -158,7 +267,7 @@ def _levels(what: str, name: str, column: np.ndarray) -> tuple[str, ...]:
         raise _refused(what, name, "dates", words[0])
     if 2 * len(words) < len(present):
         raise _refused(what, name, "numbers and text", words[0])
-    found = sorted({str(cell).strip() for cell in present})
+    found = sorted({_as_text(cell) for cell in present})
     if len(found) > MOST_LEVELS or (len(present) >= 10 and 2 * len(found) > len(present)):
         raise _refused(what, name, f"free text, with {len(found)} different values", words[0])
     return tuple(found)

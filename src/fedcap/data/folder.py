@@ -50,6 +50,12 @@ class Folder(Own):
     def files(self) -> list[Path]:
         """Return all images, sorted; raise an `InputError` if there are none in folders by class."""
         folder = Path(self.path)
+        if self.integers:
+            raise InputError(
+                "dataset.integers is for tables and arrays: images are scaled to [−1, 1]",
+                code="bad-value",
+                field="integers",
+            )
         if not self.path or not folder.is_dir():
             raise InputError(
                 f"cannot read {self.path or 'data set folder'}: give the path of a folder of images",

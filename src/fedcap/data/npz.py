@@ -48,7 +48,8 @@ class Npz(Own):
     def load(self) -> Dataset:
         """Return all samples."""
         files = self.files()
-        return cached("npz", {"files": hashes(files), "arrays": ARRAYS}, lambda: read_npz(files[0]))
+        content = {"files": hashes(files), "arrays": ARRAYS, **({"integers": 1} if self.integers else {})}
+        return cached("npz", content, lambda: read_npz(files[0], self.integers))
 
 
 def _names(path: Path) -> list[str]:
@@ -65,7 +66,7 @@ def _names(path: Path) -> list[str]:
         raise InputError(f"cannot read {path}: {error.strerror}", code="missing-file") from None
 
 
-def read_npz(path: Path) -> Dataset:
+def read_npz(path: Path, integers: bool | None = None) -> Dataset:
     """Return the data set of a file of arrays. Nothing in the file is unpickled."""
     names = _names(path)
     for name in ("x", "y"):
@@ -79,4 +80,4 @@ def read_npz(path: Path) -> Dataset:
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         objects = ": save labels and clients as numbers or text, such as y.astype(str)"
         raise unusable_error(path, f"{error}{objects * ('pickle' in str(error))}") from None
-    return from_arrays(str(path), **arrays)
+    return from_arrays(str(path), **arrays, integers=integers)

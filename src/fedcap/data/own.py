@@ -1,8 +1,9 @@
 """The user's own data: the base class of its sources, and the forms of files, folders and objects.
 
 Inputs are floats, which are used unchanged, or bytes: images, n×H×W or n×H×W×C or n×C×H×W, which are scaled
-to [−1, 1]. Labels and owners are numbers or text. The columns of a table are features. With `like`, the data
-is used with the settings of another data set: its partition and groups, number of clients, training and
+to [−1, 1]. Whole numbers become floats, or with `integers` 64-bit integers, for networks that begin with
+`nn.Embedding`. Labels and owners are numbers or text. The columns of a table are features. With `like`, the
+data is used with the settings of another data set: its partition and groups, number of clients, training and
 network.
 """
 
@@ -55,14 +56,31 @@ class Own(Source):
     """The data set whose settings are used."""
     standardise: bool = False
     """Give each feature, or each channel, mean 0 and deviation 1 over each client's training samples."""
+    integers: bool | None = None
+    """Keep whole numbers as 64-bit integers, which nn.Embedding takes; by default they become floats."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "integers", self.integers or None)  # so that false has no other digest
+        if getattr(self, "levels", None) is not None and getattr(self, "prepare", None) is None:
+            raise InputError(
+                "dataset.levels lists categories, which are encoded with dataset.prepare=auto: set it too",
+                code="bad-value",
+                field="levels",
+            )
+        if self.integers and (self.standardise or getattr(self, "prepare", None)):
+            other = "standardise" if self.standardise else "prepare"
+            raise InputError(
+                f"dataset.integers keeps the inputs unchanged, and dataset.{other} changes them: remove one",
+                code="bad-value",
+                field="integers",
+            )
         if self.partition is None:
             object.__setattr__(self, "partition", "natural" if self.has_owners() else "iid")
 
     def prepared(self, federated: FederatedData) -> FederatedData:
         """Encode tables that are to be encoded, and standardise each client's inputs, if that is set."""
-        federated = encoded(federated) if federated.levels else federated
+        if federated.levels:
+            federated = encoded(federated, getattr(self, "levels", None) is not None)
         return federated.standardised() if self.standardise else federated
 
     def doubts(self, dataset: Dataset, federated: FederatedData) -> list[str]:
@@ -117,7 +135,7 @@ def _tested_on_one_class(federated: FederatedData, name_clients: bool) -> str | 
 
 def _unscaled(federated: FederatedData) -> str | None:
     """Return a note if a feature has large values, with which training with usual rates diverges."""
-    if federated.pixels:
+    if federated.pixels or federated.integers:
         return None
     largest = torch.stack([part.x.abs().amax(dim=0) for part in federated.train]).amax(dim=0)
     value, place = largest.flatten().max(dim=0)
@@ -213,6 +231,7 @@ def from_arrays(
     notes: tuple[str, ...] = (),
     features: Any = None,
     levels: Levels = (),
+    integers: bool | None = None,
 ) -> Dataset:
     """Return arrays as a data set; `what` names their origin in error messages.
 
@@ -238,7 +257,8 @@ def from_arrays(
     if test is not None:
         tests = flags(what, "test", one_each(what, "test", test, length))
     names = () if features is None else feature_names(what, features, inputs.shape)
-    samples = Samples(torch.from_numpy(inputs) if levels else as_inputs(what, inputs), targets)
+    x = torch.from_numpy(inputs) if levels else as_inputs(what, inputs, bool(integers))
+    samples = Samples(x, targets)
     return Dataset(samples, classes, owners, owner_names, tests, notes, features=names, levels=levels)
 
 
@@ -255,14 +275,16 @@ def as_array(what: str, x: Any) -> np.ndarray:
         ) from None
 
 
-def as_inputs(what: str, x: np.ndarray) -> Tensor:
-    """Return inputs as float32; bytes stay bytes, with the channels before height and width."""
+def as_inputs(what: str, x: np.ndarray, integers: bool = False) -> Tensor:
+    """Return inputs as float32, or as int64; bytes stay bytes, with the channels before height and width."""
     if x.ndim < 2:
         raise InputError(
             f"{what}: x must be an array of inputs; its shape is {list(x.shape)}",
             code="data-shape",
             field="x",
         )
+    if integers:
+        return _as_integers(what, x)
     if x.dtype == np.uint8:
         if x.ndim == 3:
             x = x[:, None]
@@ -288,3 +310,21 @@ def as_inputs(what: str, x: np.ndarray) -> Tensor:
             field="x",
         )
     return inputs
+
+
+def _as_integers(what: str, x: np.ndarray) -> Tensor:
+    """Return whole numbers as int64; a table has them as floats."""
+    is_whole = x.dtype.kind in "iub"
+    if x.dtype.kind == "f":
+        wrong = x[~(np.isfinite(x) & (x == np.round(x)) & (np.abs(x) < 2**53))]
+        is_whole = not wrong.size
+    elif x.dtype == np.uint64:
+        is_whole = bool((x < 2**63).all())
+    if not is_whole:
+        got = f"{wrong[0]:g}" if x.dtype.kind == "f" else str(x.dtype)
+        raise InputError(
+            f"{what}: dataset.integers needs whole numbers as inputs (got {got})",
+            code="data-shape",
+            field="x",
+        )
+    return torch.from_numpy(np.ascontiguousarray(x, dtype=np.int64))

@@ -36,7 +36,13 @@ class Built:
     def of(cls, plan: Plan) -> Built:
         """Build what a plan names; refuse a network of another size or layout than the plan's."""
         built = _build(
-            plan.method.model_dump(), plan.model, plan.shape, len(plan.classes), plan.training, plan.seed
+            plan.method.model_dump(),
+            plan.model,
+            plan.shape,
+            len(plan.classes),
+            plan.training,
+            plan.seed,
+            bool(plan.integers),
         )
         if (built.layout.size, built.layout.digest()) != (plan.weights, plan.layout):
             raise InputError(
@@ -62,7 +68,8 @@ def propose(
     """
     table = _plain(methods.registry.canonical(method))
     sgd = _plain(asdict(_sgd(training or {})))
-    built = _build(table, model, tuple(shape), len(classes), sgd, more.get("seed", 0))
+    seed, integers = more.get("seed", 0), bool(more.get("integers"))
+    built = _build(table, model, tuple(shape), len(classes), sgd, seed, integers)
     return Plan.of(
         {
             "name": name,
@@ -85,9 +92,10 @@ def _build(
     classes: int,
     training: dict[str, Any],
     seed: int,
+    integers: bool,
 ) -> Built:
     made = methods.registry.build(method)
-    build, called = models.builder(model, shape, classes), models.label(model)
+    build, called = models.builder(model, shape, classes, integers), models.label(model)
     network = fresh_network(build, derived_seed(seed, "weights"), name=called)
     runner = TaskRunner(build, made, _sgd(training), seed, network.layout.size, "cpu", called, classes)
     weights = network.weights.clone()

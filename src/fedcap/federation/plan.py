@@ -93,8 +93,13 @@ class Plan(ConfigFile):
     """The shape of one input."""
     pixels: bool = False
     """Whether inputs are bytes, which are scaled to [−1, 1]."""
+    integers: bool | None = None
+    """Whether inputs are integers, for networks that begin with nn.Embedding."""
     features: tuple[str, ...] | None = None
     """The names of the features of a table, in order. A site's columns are matched to them by name."""
+    levels: dict[str, tuple[str, ...]] | None = None
+    """The categories of each column of categories, which are public. A site with another category uses the
+    input "other". Missing numbers become the median of the site's own training samples, which stays there."""
     means: tuple[float, ...] | None = None
     """The mean of each feature, or of each channel, in the operator's samples. A site's check compares its
     own samples with it."""
@@ -125,6 +130,11 @@ class Plan(ConfigFile):
     """The method, with all of its options."""
     training: dict[str, Any]
     """How a site trains in a round, with all options."""
+
+    @property
+    def columns(self) -> tuple[tuple[str, ...], ...]:
+        """The categories of each feature, in order, empty for numbers; empty if tables are not prepared."""
+        return () if self.levels is None else tuple(self.levels.get(name, ()) for name in self.features or ())
 
     @property
     def digest(self) -> str:

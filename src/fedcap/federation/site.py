@@ -148,10 +148,11 @@ class Site:
         assert result.update is not None
         assert result.state is not None
         update = result.update.clone().numpy() if prepared.built.method.shares else None
+        data = prepared.data
         correct = {"personal": result.personal_correct, "shared": result.received_correct}
-        accuracy = _percent(correct, len(prepared.data.local.test))
+        accuracy = _percent(correct, len(data.local.test))
         prepared.states.save(
-            SiteState(order.round, result.state, result.received, prepared.data.scaling, accuracy)
+            SiteState(order.round, result.state, result.received, data.scaling, accuracy, data.medians)
         )
         return Answer(
             order.nonce,
@@ -177,7 +178,14 @@ class Site:
         accuracy = {**state.accuracy, **_percent(correct, len(prepared.data.local.test))}
         by = prepared.data.scaling
         prepared.states.save(
-            replace(state, round=number, received=result.received, scaling=by, accuracy=accuracy)
+            replace(
+                state,
+                round=number,
+                received=result.received,
+                scaling=by,
+                accuracy=accuracy,
+                medians=prepared.data.medians,
+            )
         )
         self._note("customised", order)
         return Answer(order.nonce, order.round, shared_correct=result.received_correct)
@@ -222,6 +230,8 @@ class SiteState:
     """How the inputs are standardised, if they are."""
     accuracy: Mapping[str, float] = field(default_factory=dict)
     """The accuracy of its models (personal, shared) on its test samples, in percent, if measured."""
+    medians: Tensor | None = None
+    """The medians of a table's columns, which replace missing numbers, if the table is prepared."""
 
 
 def newest(directory: SiteDirectory) -> tuple[Plan, SiteState]:
@@ -282,6 +292,8 @@ class StateFolder:
             "accuracy",
             {name: torch.tensor(value, dtype=torch.float64) for name, value in state.accuracy.items()},
         )
+        if state.medians is not None:
+            tensors["scaling.median"] = state.medians
         self.path.mkdir(parents=True, exist_ok=True)
         write_aside(self._file(state.round), pack(About(state.round, self._layout, self._course), tensors))
         for past in self.rounds():
@@ -307,8 +319,9 @@ class StateFolder:
             number,
             owned("kept", tensors),
             tensors.get("received"),
-            Scaling(scaling["mean"], scaling["deviation"]) if scaling else None,
+            Scaling(scaling["mean"], scaling["deviation"]) if "mean" in scaling else None,
             {name: float(value) for name, value in owned("accuracy", tensors).items()},
+            scaling.get("median"),
         )
 
     def _file(self, number: int) -> Path:

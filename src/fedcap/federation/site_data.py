@@ -1,7 +1,8 @@
 """The samples of a site, and the operator's root set, in the form of the plan's network.
 
 A site has a whole data set, or the part of one client of a data set. Labels are matched to the plan's classes
-by name, and a site need not have samples of every class.
+by name, and a site need not have samples of every class. If the
+plan lists categories, a site's table is prepared with them and with the medians of its own training samples.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from fedcap import data
 from fedcap.data import Dataset, FederatedData, Scaling, Source
+from fedcap.data.encoding import width
 from fedcap.data.partitioning import draw_root
 from fedcap.data.partitions import Partition
 from fedcap.data.tables import listed, places_of
@@ -43,15 +45,17 @@ class Whole(Partition):
 
 @dataclass(frozen=True)
 class SiteData:
-    """The training and test samples of a site, and how its inputs were standardised, if they were."""
+    """The training and test samples of a site, and how its inputs were prepared, if they were."""
 
     local: LocalData
     scaling: Scaling | None
+    medians: Tensor | None = None
+    """The medians of the columns of its training samples, if its table has missing values or categories."""
 
 
 def load_site_data(dataset: Mapping[str, Any], client: str | None, seed: int, plan: Plan) -> SiteData:
     """Load a data set, or the part of one of its clients; what does not fit the plan is an `InputError`."""
-    source = _source(dataset)
+    source = _source(dataset, plan)
     loaded = _fitting(source.load(), plan)
     if client is None:
         share = source.train_share
@@ -69,21 +73,20 @@ def load_site_data(dataset: Mapping[str, Any], client: str | None, seed: int, pl
         )
     at = federated.names.index(name)
     local = LocalData(federated.train[at].to("cpu"), federated.test[at].to("cpu"))
-    return SiteData(local, federated.scaling.get(name))
+    return SiteData(local, federated.scaling.get(name), federated.medians.get(name))
 
 
 def load_root(dataset: Mapping[str, Any], count: int, plan: Plan) -> Samples:
     """Load the operator's root set: as many samples as the method wants, or all if there are fewer."""
-    source = _source(dataset)
+    source = _source(dataset, plan)
     loaded = _fitting(source.load(), plan)
     labels = loaded.samples.y
     chosen = torch.arange(len(labels))
     if len(labels) > count:
         chosen = draw_root(labels, chosen[:0], lambda: [], count, plan.seed)
     part = loaded.take(chosen)
-    return (
-        source.prepared(FederatedData((ALL,), [(part, part)], len(plan.classes), "", "")).train[0].to("cpu")
-    )
+    data = FederatedData((ALL,), [(part, part)], len(plan.classes), "", "", levels=loaded.levels)
+    return source.prepared(data).train[0].to("cpu")
 
 
 def feature_statistics(dataset: Dataset) -> tuple[Tensor, Tensor]:
@@ -98,7 +101,7 @@ def unusual_features(dataset: Mapping[str, Any], plan: Plan) -> list[str]:
     """Return a sentence for each feature of a site whose values differ strongly from those in the plan."""
     if plan.means is None or plan.deviations is None:
         return []
-    mean, deviation = feature_statistics(_fitting(_source(dataset).load(), plan))
+    mean, deviation = feature_statistics(_fitting(_source(dataset, plan).load(), plan))
     there, spread = torch.tensor(plan.means).double(), torch.tensor(plan.deviations).double()
     if mean.shape != there.shape or spread.shape != there.shape:
         raise InputError(
@@ -115,27 +118,48 @@ def unusual_features(dataset: Mapping[str, Any], plan: Plan) -> list[str]:
     ]
 
 
-def _source(dataset: Mapping[str, Any]) -> Source:
+def _source(dataset: Mapping[str, Any], plan: Plan) -> Source:
+    """Return the source of a site's data, which prepares tables as the plan says."""
     table = data.table(dict(dataset))
     source: Any = data.registry.get(table["name"])
-    return data.registry.build(overlay(source.suggest(table).get("dataset", {}), table))
+    table = overlay(source.suggest(table).get("dataset", {}), table)
+    if plan.integers:
+        table["integers"] = True
+    if plan.levels is not None:
+        if "levels" not in data.registry.options(table["name"]):
+            raise InputError(
+                "the plan lists categories of columns: give the site's data as a CSV file", code="data"
+            )
+        table |= {"prepare": "auto", "levels": plan.levels}
+    return data.registry.build(table)
 
 
 def _fitting(dataset: Dataset, plan: Plan) -> Dataset:
     """Return the data set with the plan's classes and its order of features; refuse one that does not fit."""
-    if dataset.levels:
+    if dataset.levels and plan.levels is None:
         raise InputError(
-            "dataset.prepare is for runs on one machine: give the sites of a federation a table of numbers",
+            "dataset.prepare needs categories that are common to all sites, and the plan lists none: ask the"
+            " operator for a plan with levels, or give a table of numbers",
             code="data",
             field="prepare",
+        )
+    if dataset.integers != bool(plan.integers):
+        raise InputError(
+            "the site keeps integers (dataset.integers), and the plan does not: the data do not fit",
+            code="data",
         )
     if plan.features and dataset.features:
         places = places_of("the data", plan.features, dataset.features)
         x = dataset.samples.x[:, places]
-        dataset = replace(dataset, samples=Samples(x, dataset.samples.y), features=plan.features)
+        dataset = replace(
+            dataset,
+            samples=Samples(x, dataset.samples.y),
+            features=plan.features,
+            levels=tuple(dataset.levels[place] for place in places) if dataset.levels else (),
+        )
     elif plan.features:
         warn_once(f"the data name no columns: they must be, in order, {listed(plan.features)}")
-    shape = tuple(dataset.samples.x.shape[1:])
+    shape = (width(dataset.levels),) if dataset.levels else tuple(dataset.samples.x.shape[1:])
     if shape != plan.shape or dataset.pixels != plan.pixels:
         here, there = (
             f"{'×'.join(map(str, size))} {'bytes' if pixels else 'numbers'}"

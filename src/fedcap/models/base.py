@@ -41,8 +41,13 @@ def check_image(name: str, shape: tuple[int, ...], smallest: tuple[int, int]) ->
         )
 
 
-def builder(model: str | Given, shape: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
-    """Return a function that builds a network. It can be pickled, unless the network is a `Given`."""
+def builder(
+    model: str | Given, shape: tuple[int, ...], classes: int, integers: bool = False
+) -> Callable[[], nn.Module]:
+    """Return a function that builds a network. It can be pickled, unless the network is a `Given`.
+
+    `integers` says whether inputs are integers.
+    """
     name = model.label if isinstance(model, Given) else model
     if isinstance(model, Given):
         build: Callable[[], nn.Module] = model
@@ -51,8 +56,16 @@ def builder(model: str | Given, shape: tuple[int, ...], classes: int) -> Callabl
     else:
         build = partial(registry.make(name).build, shape, classes)
     is_own = isinstance(model, Given) or ":" in name
-    build = partial(build_complete, build, label(model), shape)
-    try_out(build, label(model), shape, classes, is_own)
+    if integers and not is_own:
+        raise InputError(
+            f"model {name!r} takes no integers (dataset.integers): give a custom network that begins with"
+            " nn.Embedding",
+            code="unsuitable-model",
+            field=name,
+        )
+    dtype = torch.int64 if integers else torch.float32
+    build = partial(build_complete, build, label(model), shape, dtype)
+    try_out(build, label(model), shape, dtype, classes, is_own)
     if is_own:
         _check_new(name, build)
     return build

@@ -98,12 +98,14 @@ def label(model: str | Given) -> str:
     return f"your model {model}" if ":" in model else f"model {model!r}"
 
 
-def build_complete(build: Callable[[], nn.Module], name: str, shape: tuple[int, ...]) -> nn.Module:
+def build_complete(
+    build: Callable[[], nn.Module], name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> nn.Module:
     """Build a network; a pass of two inputs of zeros gives lazy layers their shapes."""
     module = build()
     if _lazy(module):
         with torch.no_grad():
-            _answer(module.eval(), name, shape)
+            _answer(module.eval(), name, shape, dtype)
         module.train()
     for layer, kind in _lazy(module).items():
         raise InputError(
@@ -115,7 +117,12 @@ def build_complete(build: Callable[[], nn.Module], name: str, shape: tuple[int, 
 
 
 def try_out(
-    build: Callable[[], nn.Module], name: str, shape: tuple[int, ...], classes: int, is_own: bool
+    build: Callable[[], nn.Module],
+    name: str,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    classes: int,
+    is_own: bool,
 ) -> None:
     """Run two inputs of zeros through a new network. A network of the user is tested in training as well.
 
@@ -125,20 +132,22 @@ def try_out(
         with _errors_of(name, "could not be built"):
             module = build()
         with torch.no_grad():
-            _check(_answer(module.eval(), name, shape), name, classes)
+            _check(_answer(module.eval(), name, shape, dtype), name, classes)
         if not is_own:
             return
         if not any(weight.requires_grad for weight in module.parameters()):
             raise InputError(f"{name} has no weights to train", code="no-weights")
-        logits = _answer(module.train(), name, shape)
+        logits = _answer(module.train(), name, shape, dtype)
         _check(logits, name, classes, " in training")
         with _errors_of(name, "failed in backward"):
             logits.sum().backward()  # type: ignore[no-untyped-call]
 
 
-def _answer(module: nn.Module, name: str, shape: tuple[int, ...]) -> Tensor:
-    with _errors_of(name, "failed in forward", f" (given two inputs of {shape_text(shape)})"):
-        return module(torch.zeros(2, *shape))  # type: ignore[no-any-return]
+def _answer(module: nn.Module, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    has_embedding = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in module.modules())
+    hint = "; dataset.integers=true keeps integers" * (has_embedding and dtype == torch.float32)
+    with _errors_of(name, "failed in forward", f" (given two inputs of {shape_text(shape)}{hint})"):
+        return module(torch.zeros(2, *shape, dtype=dtype))  # type: ignore[no-any-return]
 
 
 def _check(logits: object, name: str, classes: int, when: str = "") -> None:

@@ -50,6 +50,8 @@ class Provenance:
     """The names of the features of a table, in order; empty if they have no names."""
     levels: Sequence[Sequence[str]] = field(default_factory=list)
     """The categories of each column of an encoded table, empty for numbers; else empty."""
+    integers: bool = False
+    """Whether the inputs are integers."""
     settings_digest: str = ""
     """The hash of the settings; it shows whether config.toml was changed."""
     course: str = ""
@@ -93,12 +95,12 @@ class Provenance:
         return None
 
     def to_json(self) -> str:
-        """Return the provenance as indented JSON, without empty entries of features and levels.
+        """Return the provenance as indented JSON, without empty entries of features, levels and integers.
 
         Of many numbered clients it has their number, and the numbers of the malicious ones.
         """
         facts = asdict(replace(self, clients=[]))
-        for name in ("features", "levels"):
+        for name in ("features", "levels", "integers"):
             if not facts[name]:
                 del facts[name]
         if isinstance(self.clients, NumberedNames) and len(self.clients) > LONGEST_LIST:

@@ -40,19 +40,22 @@ class Inputs:
     """The names of the features of a table, in order; empty if they have no names."""
     levels: Levels = ()
     """The categories of each column of an encoded table, empty for numbers; else empty."""
+    integers: bool = False
+    """Whether inputs are integers."""
 
     @classmethod
     def of(cls, data: FederatedData) -> Inputs:
         """Return the inputs and classes of networks that train on this data."""
         names = data.class_names or tuple(str(label) for label in range(data.classes))
-        return cls(data.shape, names, data.pixels, data.features, data.levels)
+        return cls(data.shape, names, data.pixels, data.features, data.levels, data.integers)
 
     @classmethod
     def recorded(cls, provenance: Provenance) -> Inputs:
         """Return what a run recorded."""
         names, features = tuple(provenance.class_names), tuple(provenance.features)
         levels = tuple(map(tuple, provenance.levels))
-        return cls(tuple(provenance.shape), names, provenance.pixels, features, levels)
+        shape, pixels, integers = tuple(provenance.shape), provenance.pixels, provenance.integers
+        return cls(shape, names, pixels, features, levels, integers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +70,8 @@ class Preparation:
     """The names of the features of a table, in order; empty if they have no names."""
     encoding: Encoding | None = None
     """How missing values and categories of a table were encoded, if they were."""
+    integers: bool = False
+    """Whether the inputs are integers."""
 
     def __call__(self, inputs: Any) -> Tensor:
         """Return inputs, n×H×W, n×H×W×C, n×C×H×W or n×…, as the client's network takes them."""
@@ -80,7 +85,7 @@ class Preparation:
     @property
     def dtype(self) -> str:
         """The type of the numbers that `scaled` takes."""
-        return "uint8" if self.pixels else "float32"
+        return "int64" if self.integers else "uint8" if self.pixels else "float32"
 
     def arranged(self, inputs: Any) -> Tensor:
         """Return inputs in the shape of the network's, as bytes if the run's were bytes, else as floats.
@@ -99,7 +104,9 @@ class Preparation:
                 warn_once(
                     f"{WHAT}: the columns of x have no names: they must be, in order, {listed(self.features)}"
                 )
-        x = as_inputs(WHAT, _bytes(array) if self.pixels else _numbers(array))
+        if not self.integers:
+            array = _bytes(array) if self.pixels else _numbers(array)
+        x = as_inputs(WHAT, array, self.integers)
         found = tuple(x.shape[1:])
         if found == self.shape:
             self._warn_far(x)
@@ -148,6 +155,8 @@ class Preparation:
 
     def scaled(self, x: Tensor) -> Tensor:
         """Return arranged inputs as the network takes them."""
+        if self.integers:
+            return x
         x = x.to(torch.float32)
         if self.encoding is not None:
             x = self.encoding.apply(x)

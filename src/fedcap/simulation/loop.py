@@ -185,7 +185,7 @@ class Simulation:
         self.mixing: Mixing | None = None
         """The mixing weights of the last round, if models were mixed."""
         device = experiment.device
-        build = models.builder(experiment.network, self.data.shape, self.data.classes)
+        build = models.builder(experiment.network, self.data.shape, self.data.classes, self.data.integers)
         model = models.label(experiment.network)
         network = fresh_network(build, derived_seed(experiment.seed, "weights"), device, model)
         self.build = build

@@ -184,7 +184,7 @@ class TrainedModels:
     ) -> TrainedModels:
         """Return the models of a run's directory, given its method and its network."""
         inputs = Inputs.recorded(provenance)
-        build = partial(_build, model, inputs.shape, len(inputs.class_names))
+        build = partial(_build, model, inputs.shape, len(inputs.class_names), inputs.integers)
         return cls(provenance.clients, method, build, inputs, OnDisk(directory))
 
     def model(self, client: str | int | None = None, reading: str = "personal") -> nn.Module:
@@ -226,7 +226,9 @@ class TrainedModels:
         who = None if client is None else self._known(client)
         inputs = self.inputs
         if not scaling:
-            return Preparation(inputs.shape, inputs.pixels, features=inputs.features)
+            return Preparation(
+                inputs.shape, inputs.pixels, features=inputs.features, integers=inputs.integers
+            )
         if who is None:
             known = (
                 nearest("", self.clients) if len(self.clients) <= MANY else f"there are {len(self.clients)}"
@@ -338,9 +340,9 @@ class TrainedModels:
         return None
 
 
-def _build(model: str | models.Given, shape: tuple[int, ...], classes: int) -> nn.Module:
+def _build(model: str | models.Given, shape: tuple[int, ...], classes: int, integers: bool) -> nn.Module:
     """Build the network."""
-    return models.builder(model, shape, classes)()
+    return models.builder(model, shape, classes, integers)()
 
 
 def _weights(server: Server, client: str | None, reading: str) -> Tensor:

@@ -113,7 +113,7 @@ def _hold_out(train: Samples, most: int) -> ClientSamples:
 
 def _most_samples(data: FederatedData, setup: Setup) -> int:
     """Return the number of samples per client that the network's cost allows."""
-    build = models.builder(setup.network, data.shape, data.classes)
+    build = models.builder(setup.network, data.shape, data.classes, data.integers)
     network = fresh_network(build, 0, name=setup.model_name)
     with FlopCounterMode(display=False) as counter:
         network.logits(network.weights.clone(), data.train[0].x[:1])

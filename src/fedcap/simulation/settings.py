@@ -451,6 +451,7 @@ class Setup(BaseModel):
     def code(self) -> dict[str, str]:
         """Return the hash of the file of each part of the user's own, by `module:name`."""
         settings = self.settings()
+        settings["dataset"] = {key: value for key, value in settings["dataset"].items() if key != "levels"}
         named = (settings[key] for key in ("model", "method", "attack", "dataset"))
         return {name: source_digest(name) for part in named for name in _references(part)}
 

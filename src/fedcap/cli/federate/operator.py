@@ -120,6 +120,7 @@ def init(
 
 def plan_like(name: str, asked: dict[str, Any]) -> Plan:
     """Return a plan for samples like those of a data set, with the options that suit it."""
+    from fedcap.data.encoding import width
     from fedcap.federation.build import propose
     from fedcap.federation.flower.compat import bundle_digest
     from fedcap.federation.site_data import feature_statistics
@@ -130,15 +131,16 @@ def plan_like(name: str, asked: dict[str, Any]) -> Plan:
     settings = experiment.settings()
     samples = experiment.source.load()
     more |= {key: settings[key] for key in ("rounds", "seed", "participation")}
+    shape = tuple(samples.samples.x.shape[1:])
     if samples.levels:
-        raise InputError(
-            "dataset.prepare is for runs on one machine: give the federation a table of numbers",
-            code="bad-value",
-            field="prepare",
-        )
-    mean, deviation = feature_statistics(samples)
-    if len(mean) <= MOST_FEATURES:
-        more |= {"means": mean.tolist(), "deviations": deviation.tolist()}
+        pairs = zip(samples.features, samples.levels, strict=True)
+        more["levels"], shape = {name: known for name, known in pairs if known}, (width(samples.levels),)
+    elif not samples.integers:
+        mean, deviation = feature_statistics(samples)
+        if len(mean) <= MOST_FEATURES:
+            more |= {"means": mean.tolist(), "deviations": deviation.tolist()}
+    if samples.integers:
+        more["integers"] = True
     if samples.features:
         more["features"] = samples.features
     return propose(
@@ -146,7 +148,7 @@ def plan_like(name: str, asked: dict[str, Any]) -> Plan:
         settings["method"],
         settings["model"],
         samples.class_names,
-        samples.samples.x.shape[1:],
+        shape,
         settings["training"],
         pixels=samples.pixels,
         bundle=bundle_digest(),
