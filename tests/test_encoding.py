@@ -174,3 +174,111 @@ def test_arrays_without_columns_are_refused(tmp_path: Path) -> None:
         result.models.predict("Oslo", np.zeros((2, 3), np.float32))
     with refused("missing-feature", "ward"):
         result.models.predict("Oslo", Table({"age": AGE, "dose": DOSE}))
+
+
+def with_rare_level() -> tuple[np.ndarray, np.ndarray]:
+    """Return wards of which D is in test samples only, and the test flags."""
+    test = np.arange(COUNT) % 4 == 0
+    ward = np.array(["A", "B", "C"], object)[np.arange(COUNT) % 3]
+    ward[np.arange(COUNT) % 8 == 0] = "D"
+    return ward, test
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_level_of_test_samples_alone_is_other(tmp_path: Path, source: Any) -> None:
+    ward, test = with_rare_level()
+    experiment = fedcap.Experiment(dataset=source(tmp_path, ward=ward, test=test), **QUICK)
+    federated = experiment.load_data()
+    assert federated.levels == ((), ("A", "B", "C"), ())
+    assert federated.shape == (6,)
+    row_of = {np.float32(dose): row for row, dose in enumerate(DOSE)}
+    for part in (part for client in federated.clients for part in client):
+        wards = [ward[row_of[np.float32(value)]] for value in part.x[:, 5].tolist()]
+        assert part.x[:, 1:5].tolist() == [[float(known == own) for known in "ABCD"] for own in wards]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_public_levels_need_no_data(tmp_path: Path, source: Any) -> None:
+    """They may list levels that no client has, and a column of numbers; what they leave out is other."""
+    age = np.where(np.isnan(AGE), np.nan, np.arange(COUNT) % 2)
+    levels = {"ward": ["C", "A", "ward:E"], "age": [0, 1]}
+    dataset = source(tmp_path, age=age) | {"levels": levels}
+    experiment = fedcap.Experiment(dataset=dataset, **QUICK)
+    federated = experiment.load_data()
+    assert federated.levels == (("0", "1"), ("C", "A", "ward:E"), ())
+    row_of = {np.float32(dose): row for row, dose in enumerate(DOSE)}
+    for part in (part for client in federated.clients for part in client):
+        rows = [row_of[np.float32(value)] for value in part.x[:, 7].tolist()]
+        assert part.x[:, :3].tolist() == [
+            [age[row] == 0, age[row] == 1, bool(np.isnan(age[row]))] for row in rows
+        ]
+        wanted = [[ward == "C", ward == "A", False, ward in ("B", None)] for ward in WARD[rows]]
+        assert part.x[:, 3:7].tolist() == wanted
+    result = experiment.run(out=tmp_path / "run")
+    assert result.models is not None
+    probabilities = fedcap.read(tmp_path / "run").predict("Oslo", new(age=age))
+    assert torch.allclose(probabilities, result.models.predict("Oslo", new(age=age)))
+    without = fedcap.Experiment(dataset={**dataset, "levels": None}, **QUICK)
+    assert "levels" not in without.settings()["dataset"]
+    assert without.digest() != experiment.digest()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ({"levels": {"ward": ["A"]}, "prepare": None}, "bad-value", "with dataset.prepare=auto: set it too"),
+        ({"levels": {"warde": ["A"]}}, "unknown-name", "names 'warde', which is not a column of features"),
+        ({"levels": {}}, "text-in-table", "holds categories ('A') that dataset.levels does not list"),
+        ({"levels": {"ward": ["A", "A"]}}, "bad-value", "a list of different texts"),
+        ({"levels": {"ward": []}}, "bad-value", "a list of different texts"),
+    ],
+)
+def test_wrong_levels_are_one_line(tmp_path: Path, options: dict[str, Any], code: str, said: str) -> None:
+    with refused(code) as error:
+        fedcap.Experiment(dataset=frame(tmp_path) | options, **QUICK).load_data()
+    assert said in str(error.value)
+
+
+def test_a_site_prepares_its_table_with_the_plans_levels_and_its_own_medians(tmp_path: Path) -> None:
+    """The operator's table lists the levels; a site has another one, and its columns in another order."""
+    pytest.importorskip("flwr")
+    from fedcap.cli.federate.operator import plan_like
+    from fedcap.cli.site_models import SiteModels
+    from fedcap.federation.site import SiteState, StateFolder
+    from fedcap.federation.site_data import load_site_data
+
+    sample = csv_file(tmp_path)
+    plan = plan_like("trial", {"dataset": sample, "method": "fedavg", "training": {"lr": 0.1}})
+    assert (plan.levels, plan.shape, plan.means) == ({"ward": ("A", "B", "C")}, (6,), None)
+    own = {"dose": DOSE + 1, "ward": np.where(WARD == "A", "Z", WARD), "age": AGE + 5, "label": Y}
+    with open(tmp_path / "site.csv", "w") as file:
+        writer = csv.writer(file)
+        writer.writerows([[*own], *zip(*own.values(), strict=True)])
+    text = (tmp_path / "site.csv").read_text().replace("nan", "")
+    (tmp_path / "site.csv").write_text(text)
+    data = load_site_data({"name": str(tmp_path / "site.csv")}, None, 0, plan)
+    row_of = {np.float32(dose): row for row, dose in enumerate(own["dose"])}
+    raw = np.column_stack([own["age"].astype(object), own["ward"], own["dose"]])
+    rows = [
+        raw[[row_of[np.float32(value)] for value in part.x[:, 5].tolist()]]
+        for part in (data.local.train, data.local.test)
+    ]
+    for part, cells in zip((data.local.train, data.local.test), rows, strict=True):
+        assert part.x.numpy() == pytest.approx(oracle(rows[0], cells).astype(np.float32))
+    assert data.medians is not None
+    assert data.medians[0] == pytest.approx(np.nanmedian(rows[0][:, 0].astype(float)), rel=1e-6)
+    states = StateFolder(tmp_path / "state", plan)
+    weights = torch.randn(plan.weights)
+    states.save(SiteState(1, {"personal": weights}, weights, data.scaling, data.medians))
+    kept = states.last()
+    assert kept is not None
+    models = SiteModels("oslo", plan, kept)
+    table = Table({name: own[name] for name in ("dose", "ward", "age")})
+    prepared = models.preparation("oslo")(table)
+    assert {tuple(row) for row in data.local.test.x.tolist()} <= {tuple(row) for row in prepared.tolist()}
+    plain = plan.model_copy(update={"levels": None})
+    with refused("data", "prepare"):
+        load_site_data({"name": str(tmp_path / "site.csv"), "prepare": "auto"}, None, 0, plain)
+    np.savez(tmp_path / "site.npz", x=np.zeros((40, 3)), y=Y[:40])
+    with refused("data"):
+        load_site_data({"name": str(tmp_path / "site.npz")}, None, 0, plan)

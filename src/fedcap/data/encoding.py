@@ -49,6 +49,7 @@ LevelTable = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_as_le
 """The public levels of each column of categories, by name; None if they are found in the data."""
 MOST_LEVELS = 50
 """A column with more different texts is free text."""
+_WHOLE = re.compile(r"^(-?\d+)\.0+$")
 _DATE = re.compile(r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d.*)?$")
 
 
@@ -216,8 +217,7 @@ def _warn_unknown(what: str, name: str, known: Sequence[str], values: Sequence[s
 
 def _as_text(level: Any) -> str:
     """Return a level as text; 2.0 is 2, because a column of whole numbers with gaps has floats."""
-    is_whole = isinstance(level, float) and level.is_integer()
-    return str(int(level)) if is_whole else str(level).strip()
+    return _WHOLE.sub(r"\1", str(level).strip())
 
 
 def find_levels(
