@@ -49,9 +49,13 @@ def perceptron() -> nn.Module:
     return nn.Sequential(nn.Linear(INPUTS, 8), nn.Tanh(), nn.Linear(8, CLASSES))
 
 
-def with_batch_norm(momentum: float | None = 0.1) -> nn.Module:
+def with_batch_norm(momentum: float | None = 0.1, bias: bool = True) -> nn.Module:
+    """A bias before the batch norm has a gradient of zero, of which rounding errors are left."""
     return nn.Sequential(
-        nn.Linear(INPUTS, 8), nn.BatchNorm1d(8, momentum=momentum), nn.ReLU(), nn.Linear(8, CLASSES)
+        nn.Linear(INPUTS, 8, bias=bias),
+        nn.BatchNorm1d(8, momentum=momentum),
+        nn.ReLU(),
+        nn.Linear(8, CLASSES),
     )
 
 
