@@ -142,7 +142,7 @@ def parted(value: Any, words: list[str]) -> Any:
     """Return a nested value without times, and with "…" for every sentence, which goes into `words`."""
     if isinstance(value, Mapping):
         plain = {key: parted(item, words) for key, item in value.items() if key not in NOT_COMPARED}
-        if "tallies" in plain and plain["tallies"]:
+        if plain.get("tallies"):
             plain["tallies"].pop("clients", None)
         return plain
     if isinstance(value, list):
