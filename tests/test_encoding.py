@@ -269,7 +269,7 @@ def test_a_site_prepares_its_table_with_the_plans_levels_and_its_own_medians(tmp
     assert data.medians[0] == pytest.approx(np.nanmedian(rows[0][:, 0].astype(float)), rel=1e-6)
     states = StateFolder(tmp_path / "state", plan)
     weights = torch.randn(plan.weights)
-    states.save(SiteState(1, {"personal": weights}, weights, data.scaling, data.medians))
+    states.save(SiteState(1, {"personal": weights}, weights, data.scaling, medians=data.medians))
     kept = states.last()
     assert kept is not None
     models = SiteModels("oslo", plan, kept)
