@@ -52,6 +52,7 @@ def test_every_rule_is_compared_with_numpy(name: str, monkeypatch: pytest.Monkey
     assert row["fedcap, ms"] > 0
 
 
+@pytest.mark.slow
 def test_a_player_of_this_tree_plays_on_request_and_ends_with_its_pipe():
     with against.Player(against.HERE) as player:
         (taken,) = against.in_turns([player], "server 4 50", turns=2)
@@ -62,12 +63,14 @@ def test_a_player_of_this_tree_plays_on_request_and_ends_with_its_pipe():
     assert player.process.returncode == 0
 
 
+@pytest.mark.slow
 def test_the_peak_memory_of_a_round_covers_its_matrices():
     few = memory.measure("fedcap", memory.HERE, clients=2)
     many = memory.measure("fedcap", memory.HERE, clients=200)
     assert many - few > 3 * 200 * memory.WEIGHTS * 4 / 2**30  # pool, models sent, client states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedcap", "plain"])
 def test_the_cost_of_registered_clients_is_measured(method: str, tmp_path: Path):
     row = scale.play({"method": method, "clients": 40, "part": 4, "rounds": 3}, tmp_path)

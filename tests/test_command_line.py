@@ -128,7 +128,7 @@ def test_a_reader_that_leaves_early_is_silent() -> None:
     assert (found.stdout, found.stderr) == ("", "")
 
 
-@pytest.mark.parametrize("arguments", ["list", "list fedcap", "list data --json", "data check", "--help"])
+@pytest.mark.parametrize("arguments", ["list fedcap", "data check"])
 def test_stdout_that_takes_only_ascii_gets_ascii(arguments: str) -> None:
     setting = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     found = subprocess.run([*FEDCAP, *arguments.split()], capture_output=True, env=setting)

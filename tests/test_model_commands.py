@@ -178,7 +178,6 @@ def test_predict_takes_a_plain_array_too(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("run", "client", "inputs", "reading"),
     [
-        ("ipm", "3", "digits.npz", "shared"),
         ("fedrod", "4", "digits.npz", "personal"),
         ("mine", "u03", "new.npz", "personal"),
     ],

@@ -45,19 +45,20 @@ def shown_commands(text: str) -> list[str]:
 COMMANDS = sorted({command for text in (README, GUIDE, *PAGES) for command in shown_commands(text)})
 
 
-@pytest.fixture
-def mine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the files that snippets and commands name, in the current directory."""
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the files that snippets and commands name, in a folder."""
+    there = tmp_path_factory.mktemp("files")
     draw = np.random.default_rng(0)
-    y = np.arange(6200) % 62
-    np.savez("mine.npz", x=draw.integers(0, 255, (len(y), 28, 28), np.uint8), y=y)
+    y = np.arange(3100) % 62
+    np.savez(there / "mine.npz", x=draw.integers(0, 255, (len(y), 28, 28), np.uint8), y=y)
     for label in "ab":
-        folder = Path("photos", label)
+        folder = there / "photos" / label
         folder.mkdir(parents=True)
         for number in range(40):
             Image.fromarray(draw.integers(0, 255, (8, 8), np.uint8)).save(folder / f"{number}.png")
-    shutil.copy(ROOT / "examples" / "own_tracker.py", "own_tracker.py")
-    Path("my_module.py").write_text(
+    shutil.copy(ROOT / "examples" / "own_tracker.py", there)
+    (there / "my_module.py").write_text(
         "from torch import nn\n\n\ndef my_network():\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(784, 62))\n\n\ndef Net():\n"
         "    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))\n"
@@ -70,19 +71,26 @@ def mine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         )
         for place, row in enumerate(measured)
     ]
-    Path("patients.csv").write_text(
+    (there / "patients.csv").write_text(
         "\n".join(["patient,age,pulse,iron,steps,diagnosis,hospital", *rows]) + "\n"
     )
-    np.savez("new.npz", x=measured[:7].astype(np.float32))
-    Path("new.csv").write_text(
+    np.savez(there / "new.npz", x=measured[:7].astype(np.float32))
+    (there / "new.csv").write_text(
         "\n".join(
             row.rpartition(",")[0].rpartition(",")[0] for row in ["patient,age,pulse,iron,steps,,", *rows[:7]]
         )
     )
     for name, text in FILES.items():
-        Path(name).write_text(text)
+        (there / name).write_text(text)
     for name in ("experiment.toml", "config.toml"):
-        Path(name).write_text("rounds = 1\n")
+        (there / name).write_text("rounds = 1\n")
+    return there
+
+
+@pytest.fixture
+def mine(files: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy these files into the current directory."""
+    shutil.copytree(files, Path.cwd(), dirs_exist_ok=True)
     monkeypatch.syspath_prepend(Path.cwd())
 
 
