@@ -1,8 +1,8 @@
 """Choose the main option of each method before any attack is seen, on held-out training samples.
 
-The values that were tried, their scores, and the choice are recorded in `results/tuned.json`. Where a choice
-is not the default, the grid of every method has the tuned method as another row. FLTrust is not tuned: its
-100 root samples are as published.
+The values that were tried, their scores, and the choice are recorded in `results/tuning/`, a file for each
+data set. Where a choice is not the default, the grid of every method has the tuned method as another row.
+FLTrust is not tuned: its 100 root samples are as published.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from fedcap.experiments.tuning import HOLDOUT, tune
 from fedcap.files import Value, write_aside
 from fedcap.report.tables import Table
 
-FILE = "tuned.json"
+FOLDER = "tuning"
+"""Inside the folder of results, where all files are outcomes of runs."""
 ROUNDS = 30
 """The rounds of a trial, as in the grids of every method."""
 TUNED_ON = ("digits", "handwritten62", "wisdm")
@@ -102,16 +103,18 @@ def choose(dataset: str, name: str, seeds: Sequence[int], out: Path, engine: Eng
 
 
 def read_choices(results: Path) -> list[Choice]:
-    """Return the recorded choices; none if there is no record."""
-    path = results / FILE
-    return [Choice(**each) for each in json.loads(path.read_text())] if path.exists() else []
+    """Return the recorded choices, by data set; none if there is no record."""
+    paths = sorted((results / FOLDER).glob("*.json"))
+    return [Choice(**each) for path in paths for each in json.loads(path.read_text())]
 
 
 def record(choice: Choice, results: Path) -> None:
     """Add a choice to the record, in place of that of the same method on the same data set."""
-    at = {(each.dataset, each.method): each for each in [*read_choices(results), choice]}
+    known = [each for each in read_choices(results) if each.dataset == choice.dataset]
+    at = {each.method: each for each in [*known, choice]}
+    (results / FOLDER).mkdir(parents=True, exist_ok=True)
     text = json.dumps([asdict(each) for each in at.values()], indent=1)
-    write_aside(results / FILE, text + "\n")
+    write_aside(results / FOLDER / f"{choice.dataset}.json", text + "\n")
 
 
 def table(choices: Sequence[Choice]) -> Table:
