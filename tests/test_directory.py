@@ -138,6 +138,6 @@ def test_a_full_disk_is_one_clear_line(
         main(["run", "--out", str(run), "--rounds=2", "--workers=1", "--set=training.epochs=1"])
     assert stop.value.code == 1
     error = capsys.readouterr().err
-    assert "No space left on device" in error
+    assert "no space is left on the disk" in error
     assert len(error.strip().splitlines()) == 1
     assert len((run / "rounds.jsonl").read_text().splitlines()) == 1  # what was written is there
