@@ -5,7 +5,7 @@ fedcap has decoded once before; the network has 52,010 weights, and a participan
 batches of ten. Under IPM 30 % of the clients are malicious. A sample of 100 clients is tested in the last
 round, which is not among the rounds that are timed; neither is the first. Start-up is the time from
 `Experiment` to the first round, without Python's imports. Seconds are wall-clock time and the processor time
-of all processes. Memory is the proportional set size (PSS) of all processes together, sampled four times a
+of all processes. Memory is the proportional set size (PSS) of all processes together, sampled twice a
 second, files that are mapped included.
 
 The plain loop is FedAvg as most projects write it: a list of clients, each with its data sets and loaders.

@@ -139,7 +139,8 @@ class FedCAP(Method[FedCAPState]):
     detect: bool = True
     """Remove clients that the detectors find; without it, no client is ever removed."""
     pools: Literal["float32", "bfloat16"] = "float32"
-    """How the server stores the clients' models between rounds; `bfloat16` takes half the memory."""
+    """How the server stores the clients' models between rounds; `bfloat16` takes half the memory between
+    rounds."""
 
     @property
     def hardened(self) -> bool:
