@@ -68,7 +68,7 @@ CASES |= {
     f"{name}, {clients:,} clients, {part} a round": {"method": method, "clients": clients, "part": part}
     for name, method, sizes in (
         ("plain loop", "plain", (100, 1_000, 10_000, 100_000)),
-        ("Flower", "flower", (100, 1_000, 10_000)),
+        ("Flower", "flower", (100, 1_000, 10_000, 100_000)),
     )
     for clients in sizes
     for part in (20, 100)
