@@ -111,7 +111,8 @@ def validation_message(error: Any) -> str:
     relevant = [fault for fault in faults if _place(fault) == place]
     if isinstance(value, float | int):
         relevant = [fault for fault in relevant if fault["type"] != "literal_error"] or relevant
-    messages = (fault["msg"].removeprefix("Value error, ").removeprefix("Input ") for fault in relevant)
+    messages = (fault["msg"].partition(", unable to parse")[0] for fault in relevant)
+    messages = (message.removeprefix("Value error, ").removeprefix("Input ") for message in messages)
     message = " or ".join(dict.fromkeys(messages))
     if isinstance(value, str) and message in ("should be a valid tuple", "should be a valid list"):
         return f'{place} should be a list, such as ["{value}"] (got {value!r})'

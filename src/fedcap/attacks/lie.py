@@ -38,12 +38,12 @@ class LIE(Attack):
     z: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """How many deviations below the mean; the largest number that hides, z_max, if not given."""
     over: Literal["all", "benign"] = "all"
-    """Mean and deviation are of these honest updates: all participants', or the benign ones' alone."""
+    """Mean and deviation are of the honest updates of all participants, or of honest clients only."""
     correction: Literal[0, 1] = 0
     """0 for the population's deviation, 1 for the sample's."""
 
     def z_max(self, participants: int, malicious: int) -> float:
-        """Return the largest z that still hides among the benign updates."""
+        """Return the largest z that still hides among the honest updates."""
         benign = participants - malicious
         supporters = participants // 2 + 1 - malicious
         quantile = (benign - supporters) / benign if benign else 1.0

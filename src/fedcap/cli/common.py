@@ -56,7 +56,7 @@ Ray = Annotated[
     ),
 ]
 Retry = Annotated[bool, typer.Option("--retry", help="Run failed runs again.")]
-Seeds = Annotated[str, typer.Option("--seed", metavar="SEEDS", help="Seeds: 0-4,7.")]
+Seeds = Annotated[str, typer.Option("--seed", metavar="SEEDS", help="Seeds, such as 0-4,7.")]
 
 
 def settings_file(file: Path | None) -> Path | None:
@@ -342,6 +342,7 @@ HINTS = {
     "extra-feature": "--id {field}, if it identifies the rows",
     "federation-run": "fedcap federate serve {field}",
     "longer-run": "--out DIR",
+    "missing-client": "--client NAME",
     "missing-dataset": "fedcap data get {field}",
     "missing-label": "--set dataset.label=NAME",
     "missing-path:csv": "--dataset FILE.csv",

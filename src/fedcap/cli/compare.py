@@ -69,7 +69,7 @@ def compare(
     dataset: Annotated[
         str | None, typer.Option(help="Data sets, files or folders. [default: digits]")
     ] = None,
-    seed: Annotated[str | None, typer.Option(help="Seeds: 0-4,7. [default: 0]")] = None,
+    seed: Annotated[str | None, typer.Option(help="Seeds, such as 0-4,7. [default: 0]")] = None,
     vary: Vary = None,
     settings: Overrides = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds. [default: the data set's]")] = None,
@@ -82,7 +82,7 @@ def compare(
         typer.Option(
             metavar="PATH",
             exists=True,
-            help="Outcomes that count as done: a folder, or a file of --save-outcomes. Repeatable.",
+            help="Use the outcomes of these runs: a folder, or a file of --save-outcomes. Repeatable.",
         ),
     ] = None,
     save_outcomes: Annotated[
@@ -226,7 +226,7 @@ def tune(
         int | None, typer.Option(min=1, help="Number of trials with --search optuna. [default: 30]")
     ] = None,
     holdout: Annotated[
-        float, typer.Option(help="Share of each client's training samples that measures a trial.")
+        float, typer.Option(help="Share of each client's training samples on which a trial is measured.")
     ] = 0.2,
     seed: Seeds = "0",
     rounds: Annotated[int | None, typer.Option(help="Number of rounds. [default: the data set's]")] = None,

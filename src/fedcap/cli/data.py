@@ -39,7 +39,10 @@ def get(
     from fedcap.data import make
     from fedcap.data.files import install_folder
 
-    _refuse_own(name)
+    if _is_own(name):
+        raise InputError(
+            f"{name} is your own data: there is nothing to download", code="nothing-to-fetch", field=name
+        )
     source, folder = make(name), install_folder()
     with DownloadProgress(quiet) as progress:
         source.install(folder, progress)
@@ -79,9 +82,13 @@ def check(
         print_json([{key: value for key, value in facts.items() if key != "more"} for facts in found])
     else:
         for facts in found:
-            echo(f"{facts['name']}: {facts['line']}")
+            if facts["state"] != "missing":
+                echo(f"{facts['name']}: {facts['line']}")
             for line in facts.get("more", ()):
                 echo(f"  {line}")
+        absent = [facts["name"] for facts in found if facts["state"] == "missing"]
+        if absent:
+            echo(f"not installed: {', '.join(absent)} (fedcap data get NAME)")
     broken = [facts["name"] for facts in found if facts["state"] == "broken"]
     if broken:
         echo(f"fedcap: broken: {', '.join(broken)}", err=True)
@@ -150,13 +157,6 @@ def _chosen(name: str, settings: list[str]) -> Source:
         )
     options = table(given["dataset"])
     return make(options.pop("name"), **options)
-
-
-def _refuse_own(name: str) -> None:
-    if _is_own(name):
-        raise InputError(
-            f"{name} is your own data: there is nothing to download", code="nothing-to-fetch", field=name
-        )
 
 
 def _is_own(name: str) -> bool:

@@ -13,7 +13,7 @@ from fedcap.cli.report import REPORT
 
 def demo(
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to save the table, the picture and the page.")
+        Path, typer.Option("--out", "-o", help="Folder for the runs, the table, the picture and the page.")
     ] = Path("fedcap-demo"),
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds of each run. [default: 30]")] = None,

@@ -94,7 +94,7 @@ def list_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List everything that has a name, or explain one thing.
+    """List methods, attacks, data sets and so on, or explain one.
 
     fedcap list data shows which data sets are installed, and where.
     """

@@ -26,12 +26,13 @@ Directory = Annotated[
 ]
 Client = Annotated[
     str | None,
-    typer.Option(help="The client whose model it is. Not needed for the global model, nor at a site."),
+    typer.Option(help="The client whose model it is. Not needed for the global model or for a site."),
 ]
 Reading = Annotated[
     str,
     typer.Option(
-        help="personal: the client's own model; shared: what the server sends to it; global: one for all."
+        help="personal: the client's own model; shared: the model that the server sends it; global: one for"
+        " all."
     ),
 ]
 

@@ -147,14 +147,14 @@ def plot(
         ),
     ] = None,
     rounds: Annotated[
-        str | None, typer.Option(help="Rounds to show in a map of mixing weights: 1,10,30.")
+        str | None, typer.Option(help="Rounds to show in a map of mixing weights, such as 1,10,30.")
     ] = None,
     local: LocalRun = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw a figure for a paper.
 
-    Its colours can be distinguished by colour-blind people.
+    Colour-blind people can distinguish its colours.
     """
     from fedcap.report.plots import plots_of
 

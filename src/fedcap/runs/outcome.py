@@ -208,7 +208,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Norms:
-    """The median length of benign and of malicious clients' updates, as the server measured them."""
+    """The median length of honest and of malicious clients' updates, as the server measured them."""
 
     rounds: Sequence[int]
     benign: Sequence[float | None]
@@ -261,7 +261,7 @@ class Outcome:
     tacc_personal: float
     tacc_worst_client: float
     tacc_p10: float
-    """The 10th percentile over the benign clients' accuracies, in the better reading."""
+    """The 10th percentile over the honest clients' accuracies, in the better reading."""
     dacc: float | None
     fpr: float | None
     fnr: float | None
@@ -371,7 +371,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def _benign(result: Result) -> list[float]:
-    """Return the benign clients' accuracies in the last round, in the better reading."""
+    """Return the honest clients' accuracies in the last round, in the better reading."""
     accuracy = result.history[-1].accuracy
     assert accuracy is not None
     if accuracy.reading == "shared":

@@ -276,7 +276,7 @@ class TrainedModels:
             near = f"{hint}there are {len(self.clients)}, from {self.clients[0]!r} to {self.clients[-1]!r}"
         raise InputError(
             f"unknown client {name!r}: {near}" if client is not None else f"name a client: {near}",
-            code="unknown-name",
+            code="unknown-name" if client is not None else "missing-client",
             field="client",
         )
 

@@ -27,7 +27,7 @@ def status(
 ) -> None:
     """Show the state of a federation or a site.
 
-    --clients lists the clients of a federation, --events everything that happened.
+    --clients lists the clients of a federation. --events lists everything that happened.
     """
     operators = is_operators(directory)
     events = events or event is not None
@@ -94,7 +94,7 @@ def _print_events(directory: Path, event: str | None, as_json: bool) -> None:
 def check(directory: EitherDirectory, as_json: AsJson = False) -> None:
     """Find problems before the start, at the operator or a site.
 
-    Each problem is printed with what to do.
+    It prints each problem, and what to do.
     """
     from fedcap.federation.checks import check_operator, check_site
     from fedcap.federation.config import Operator, SiteDirectory
@@ -129,8 +129,8 @@ def audit(
 ) -> None:
     """Check that the record of events is complete and unchanged.
 
-    It prints the digest of the last line. Note it in another place now and then: lines that were removed at
-    the end are found only with --head.
+    It prints the digest of the last line. Note it in another place from time to time: only --head finds lines
+    that were removed at the end.
     """
     from fedcap.federation import audit as record
 

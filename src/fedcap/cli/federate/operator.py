@@ -65,7 +65,7 @@ def init(
     ] = False,
     method: Annotated[str | None, typer.Option(help="Method. [default: fedcap]")] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Rounds. [default: as for a run; 30 without samples]")
+        int | None, typer.Option(help="Number of rounds. [default: as for a run; 30 without samples]")
     ] = None,
     assumed: Annotated[
         float | None, typer.Option(help="Share of the sites that may be malicious. [default: 0]")
@@ -284,7 +284,7 @@ def serve(
 ) -> None:
     """Run the server of a federation.
 
-    It prints a line for each event, with --json as JSON. Ctrl-C or SIGTERM stops it. The same command
+    It prints a line for each event, as JSON with --json. Ctrl-C or SIGTERM stops it. The same command
     continues, also after a crash: finished rounds are kept.
     """
     from fedcap.federation.config import Operator
@@ -299,7 +299,7 @@ def serve(
 def remove(directory: OperatorDirectory, client: ClientName, reason: Reason, as_json: AsJson = False) -> None:
     """Remove a client, from the next round on.
 
-    It is sent nothing until it is readmitted.
+    The server sends it nothing until it is readmitted.
     """
     from fedcap.federation.ledger import OPERATOR
 

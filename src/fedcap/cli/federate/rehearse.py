@@ -17,9 +17,9 @@ SECONDS = 600.0
 
 
 def rehearse(
-    clients: Annotated[int, typer.Option(help="Sites.", min=3, max=20)] = 5,
-    malicious: Annotated[int, typer.Option(help="Malicious sites: fewer than half.", min=0)] = 1,
-    rounds: Annotated[int, typer.Option(help="Rounds.", min=1)] = 4,
+    clients: Annotated[int, typer.Option(help="Number of sites.", min=3, max=20)] = 5,
+    malicious: Annotated[int, typer.Option(help="Number of malicious sites: fewer than half.", min=0)] = 1,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.", min=1)] = 4,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder for all files. [default: a new one, fedcap-rehearsal-…]"),

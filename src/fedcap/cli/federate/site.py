@@ -125,8 +125,8 @@ def agree(
 def site(directory: SiteFolder, as_json: AsJson = False) -> None:
     """Take part in a federation with this site's data.
 
-    The site waits until the server can be reached. It prints a line for each event, with --json as JSON.
-    Ctrl-C or SIGTERM stops it.
+    The site waits until the server can be reached. It prints a line for each event, as JSON with --json.
+    Ctrl-C or SIGTERM stops it. It ends when the federation is finished and the server has ended.
     """
     from fedcap.federation.config import SiteDirectory
     from fedcap.federation.flower.node import run_site
