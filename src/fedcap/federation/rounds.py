@@ -44,7 +44,7 @@ from fedcap.training import single_thread
 
 LOG = logging.getLogger("fedcap")
 HELLO_SECONDS = 30.0
-"""The longest time that the server waits for an answer for which a site does no work."""
+"""The longest time that the server waits for an answer to a hello, for which a site does no work."""
 FAILED_WISHES = 3
 """How often a newcomer may ask for a model and then not answer: each time, all sites wait for the
 deadline."""
@@ -255,9 +255,7 @@ class Conductor:
         return {client: entry for client, entry in self.ledger.entries().items() if client in nodes}
 
     def _collect(self, kind: Kind, models: Mapping[str, Tensor]) -> Collected:
-        seconds = self.plan.deadline
-        if kind in ("hello", "finished"):
-            seconds = min(seconds, HELLO_SECONDS)
+        seconds = min(self.plan.deadline, HELLO_SECONDS) if kind == "hello" else self.plan.deadline
         return collect(self._transport, self.plan, kind, self.server.round, models, seconds)
 
     def _cancel(self, asked: int, failed: Mapping[str, str], answered: int) -> None:
