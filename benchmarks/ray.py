@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 
 from benchmarks import grid, report
-from fedcap.experiments.engine import LogFailures, make_engine
+from fedcap.experiments import RayEngine
+from fedcap.experiments.engine import LogFailures
 from fedcap.simulation import available_cores
 from fedcap.training.workers.ray import RayCluster
 
@@ -43,7 +44,7 @@ def main() -> None:
     began = time.perf_counter()
     with RayCluster() as cluster:
         row: dict[str, object] = {"start, s": time.perf_counter() - began, **costs(cluster)}
-        engine, count = make_engine("ray"), len(grid.cells(0))
+        engine, count = RayEngine(), len(grid.cells(0))
         on_ray = grid.seconds(lambda cells, store: engine.run(cells, store, LogFailures()), 0)
         local = grid.seconds(grid.in_a_grid, grid.SEEDS)
     row |= {

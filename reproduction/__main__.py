@@ -23,7 +23,8 @@ from typing import Any
 from fedcap import InputError, attacks
 from fedcap.data import make
 from fedcap.errors import RunError, plural
-from fedcap.experiments.engine import Engine, make_engine
+from fedcap.experiments import LocalEngine
+from fedcap.experiments.engine import Engine
 from fedcap.experiments.grid import Cell, parse_seeds
 from fedcap.experiments.store import CellStore, GridStatus, prepare
 from fedcap.report.tables import Table
@@ -190,9 +191,13 @@ def play_again(args: argparse.Namespace) -> int:
 
 
 def _engine(args: argparse.Namespace) -> Engine:
-    if args.ray is not None:
-        return make_engine("ray", args.workers, args.ray or None)
-    return make_engine("local", args.workers)
+    if args.ray is None:
+        return LocalEngine(args.workers)
+    if args.workers is not None:
+        raise InputError("--workers is for this machine: a Ray cluster has its own slots")
+    from fedcap.experiments import RayEngine
+
+    return RayEngine(args.ray or None)
 
 
 def _attack(name: str | None) -> str | None:

@@ -9,7 +9,8 @@ import pytest
 from grid_tools import FLAGS, TINY, Here
 from helpers import call
 
-from fedcap.experiments import engine, local
+from fedcap import experiments
+from fedcap.experiments import local
 from fedcap.experiments.grid import Grid
 from fedcap.experiments.store import CellStore
 
@@ -89,7 +90,7 @@ def test_ray_takes_an_address_or_none(
 ) -> None:
     """A file of settings that follows `--ray` is not its address."""
     made = []
-    monkeypatch.setattr(engine, "make_engine", lambda *given, **named: made.append((given, named)))
+    monkeypatch.setattr(experiments, "RayEngine", made.append, raising=False)
     Path("grid.toml").write_text('[axes]\nseeds = "0-1"\n')
     assert call(capsys, "compare", "--dry-run", "--ray", *after, "grid.toml")[0] == 0
-    assert made == [(("ray",), {"address": address})]
+    assert made == [address]

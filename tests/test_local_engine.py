@@ -15,7 +15,6 @@ from grid_tools import FLAGS, TINY, TROUBLE, Here, Notes, without_times
 from helpers import refused
 from python_tools import Louder, here
 
-from fedcap.experiments.engine import make_engine
 from fedcap.experiments.grid import Grid
 from fedcap.experiments.local import LocalEngine
 from fedcap.experiments.store import CellStore, GridStatus
@@ -87,16 +86,10 @@ def test_what_another_grid_has_settled_is_not_played_again(tmp_path: Path) -> No
     assert notes.why == {str(cells[1]): "for a reason"}
 
 
-def test_engines_by_name() -> None:
-    engine = make_engine("local", workers=3)
-    assert isinstance(engine, LocalEngine)
-    assert engine.workers == 3
-    with refused("unknown-name", "engine"):
-        make_engine("rey")
+def test_a_number_of_workers_is_positive() -> None:
+    assert LocalEngine(workers=3).workers == 3
     with refused("bad-value", "workers"):
-        make_engine("local", workers=0)
-    with refused("bad-option", "address"):
-        make_engine("local", address="auto")
+        LocalEngine(workers=0)
 
 
 def start(out: Path, *flags: str) -> subprocess.Popen[str]:

@@ -12,8 +12,9 @@ from run_tools import SMALL, assert_same
 
 import fedcap
 from benchmarks.ray import costs
+from fedcap.experiments import RayEngine
 from fedcap.experiments.comparison import Comparison
-from fedcap.experiments.engine import Engine, make_engine
+from fedcap.experiments.engine import Engine
 from fedcap.experiments.grid import Cell, Grid
 from fedcap.experiments.local import LocalEngine
 from fedcap.experiments.store import CellStore, GridStatus, prepare
@@ -88,7 +89,7 @@ def test_a_grid_of_which_a_node_is_killed_half_way_has_the_tables_of_the_local_e
     }
     cells = Grid(methods=methods, attacks="none,ipm", **RUN).cells()
     watching, local = Watching(two_nodes, go), Watching()
-    found = tables(make_engine("ray", address=two_nodes.address), cells, tmp_path / "ray", watching)
+    found = tables(RayEngine(two_nodes.address), cells, tmp_path / "ray", watching)
     assert found == tables(LocalEngine(2), cells, tmp_path / "local", local)
     broken = ["ArithmeticError: the server broke down"] * 2
     assert watching.failures == local.failures == broken

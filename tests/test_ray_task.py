@@ -11,7 +11,7 @@ from helpers import Killed, Killer, call, refused, without_times
 from run_tools import SMALL, assert_same
 
 import fedcap
-from fedcap.experiments.engine import make_engine
+from fedcap.experiments import RayEngine
 from fedcap.experiments.grid import Cell
 from fedcap.experiments.ray import FILES, Board, task, write_run
 from fedcap.experiments.store import CellStore
@@ -101,7 +101,7 @@ def test_without_ray_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for ask in (lambda: make_engine("ray"), lambda: make_pool(engine="ray")):
+    for ask in (RayEngine, lambda: make_pool(engine="ray")):
         with refused("needs-extra"):
             ask()
     code, _, error = call(capsys, "run", "--ray", "--out", tmp_path / "run")

@@ -73,9 +73,11 @@ def warn_once(message: str) -> None:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean …? (known: …)" for an unknown word, or "choose …" if none is near."""
     known = sorted(known)
+    if not known:
+        return "there are none"
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     if not close:
-        *first, last = known or ["none"]
+        *first, last = known
         return f"choose {', '.join(first)} or {last}" if first else f"there is only {last}"
     return f"did you mean {' or '.join(map(repr, close))}? (known: {', '.join(known)})"
 

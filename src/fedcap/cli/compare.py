@@ -155,17 +155,17 @@ def compare(
 
 def make_engine(workers: int | None, ray: str | None) -> Engine:
     """Return what plays the runs: worker processes of this machine, or a Ray cluster."""
-    from fedcap.experiments import engine
+    from fedcap import experiments
 
     if ray is None:
-        return engine.make_engine("local", workers)
+        return experiments.LocalEngine(workers)
     if workers is not None:
         raise InputError(
             "--workers is for this machine: a Ray cluster has its own slots",
             code="bad-option",
             field="workers",
         )
-    return engine.make_engine("ray", address=ray_address(ray))
+    return experiments.RayEngine(ray_address(ray))
 
 
 def play_cells(cells: list[Cell], store: CellStore, engine: Engine, retry: bool, quiet: bool) -> GridStatus:

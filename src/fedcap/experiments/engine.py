@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedcap.errors import InputError, RunError, nearest
+from fedcap.errors import InputError, RunError
 from fedcap.experiments.store import CellStore
 from fedcap.runs import BusyError, Outcome, Result, RoundRecord
 from fedcap.simulation import Simulation, make_pool
@@ -24,7 +24,6 @@ CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 PAUSE = 1.0
 """Seconds after which an engine looks again at a cell that another process plays."""
 ADVICE = "to play several at once, put what it needs into a module"
-NAMES = ("local", "ray")
 
 
 class Watcher(Protocol):
@@ -48,29 +47,6 @@ class Engine(Protocol):
 
     def run(self, cells: Sequence[Cell], store: CellStore, watcher: Watcher) -> None:
         """Play the cells that the store has no outcome of; a cell that fails does not raise."""
-
-
-def make_engine(name: str = "local", workers: int | None = None, address: str | None = None) -> Engine:
-    """Return an engine by its name; `workers` is for the local one, `address` for Ray."""
-    if name not in NAMES:
-        raise InputError(
-            f"unknown engine {name!r}: {nearest(name, NAMES)}", code="unknown-name", field="engine"
-        )
-    if name == "ray":
-        if workers is not None:
-            raise InputError(
-                "the number of workers is for the local engine: a Ray cluster has its own",
-                code="bad-option",
-                field="workers",
-            )
-        from fedcap.experiments.ray import RayEngine
-
-        return RayEngine(address)
-    if address is not None:
-        raise InputError(f"the address {address} is for the engine ray", code="bad-option", field="address")
-    from fedcap.experiments.local import LocalEngine
-
-    return LocalEngine(workers)
 
 
 class LogFailures:

@@ -12,16 +12,13 @@ import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedcap.errors import InputError, invalid
 from fedcap.registry import plain
 from fedcap.runs import Named, read_toml, to_toml
-
-if TYPE_CHECKING:
-    from fedcap.federation.messages import Order
 
 PLAN = "plan.toml"
 FREE_TO_CHANGE = ("rounds", "least", "deadline", "customised", "bundle")
@@ -186,8 +183,8 @@ class SitePolicy(ConfigFile):
             )
         return super().read(path)
 
-    def objection(self, plan: Plan) -> str | None:
-        """Return why the site does not take part in a plan, or none if it does."""
+    def objection(self, plan: Plan, model_bytes: int = 0) -> str | None:
+        """Return why the site does not carry out an order of a plan with models of this size, or none."""
         for name in sorted(set(references(plan.model_dump(include={"method", "model"})))):
             if name not in self.code:
                 return f"the plan names custom code, {name}, that this site's policy does not allow"
@@ -200,17 +197,10 @@ class SitePolicy(ConfigFile):
             (plan.weights, self.weights, "weights"),
             (epochs, self.epochs, "epochs a round"),
             (plan.rounds, self.rounds, "rounds"),
+            (model_bytes, self.bytes, "bytes of models"),
         ):
             if value > limit:
                 return f"{value:,} {what}: this site's policy allows at most {limit:,}"
-        return None
-
-    def objection_to(self, order: Order) -> str | None:
-        """Return why the site does not carry out an order, or none if it does."""
-        if order.models.nbytes > self.bytes:
-            return (
-                f"{order.models.nbytes:,} bytes of models: this site's policy allows at most {self.bytes:,}"
-            )
         return None
 
 

@@ -103,7 +103,7 @@ class Conductor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        reason = None if kind is None else f"{kind.__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else None
         try:
             self.audit.write("stopped", round=len(self.history), by=SERVER, reason=reason)
         finally:

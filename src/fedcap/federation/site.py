@@ -102,7 +102,7 @@ class Site:
         if plan is None:
             raise Refusal(f"this site has not agreed to the plan {order.plan[:12]}")
         policy = SitePolicy.read(self.directory.directory / POLICY)
-        objection = policy.objection(plan) or policy.objection_to(order)
+        objection = policy.objection(plan, order.models.nbytes)
         if objection is not None:
             raise Refusal(objection)
         if order.round > plan.rounds:
