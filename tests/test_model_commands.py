@@ -79,8 +79,9 @@ def test_show_prints_the_summary_of_a_run_again(capsys: pytest.CaptureFixture[st
     assert (code, err) == (0, "")
     assert out.startswith(again)
     clients = fedcap.read("ipm").clients
-    for client, line in zip(clients, out.splitlines()[-1 - len(clients) : -1], strict=True):
-        name, kind, shared, personal, removed = (cell.strip() for cell in line.strip("│").split("│"))
+    rows = [line.strip("│").split("│") for line in out.splitlines() if line.count("│") == 6]
+    for client, cells in zip(clients, rows, strict=True):
+        name, kind, shared, personal, removed = map(str.strip, cells)
         assert (name, kind) == (client.id, "malicious" if client.malicious else "honest")
         assert shared == ("–" if client.shared is None else f"{client.shared:.1f}")
         assert personal == ("–" if client.personal is None else f"{client.personal:.1f}")

@@ -132,10 +132,14 @@ def site(directory: SiteFolder, as_json: AsJson = False) -> None:
     from fedcap.federation.flower.node import run_site
 
     opened, say = SiteDirectory.open(directory), printer(as_json)
-    logging.getLogger("fedcap").addHandler(logging.StreamHandler(sys.stderr))
-    with until_stopped() as stop:
-        run_site(opened, say, stop)
-        say("stopped")
+    log, handler = logging.getLogger("fedcap"), logging.StreamHandler(sys.stderr)
+    log.addHandler(handler)
+    try:
+        with until_stopped() as stop:
+            run_site(opened, say, stop)
+            say("stopped")
+    finally:
+        log.removeHandler(handler)
 
 
 def customise(
