@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import call
 from torch import nn
 
 import fedcap
@@ -137,16 +136,6 @@ def test_a_resumed_run_does_not_choose_again(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delattr(rate, "choose_rate")
     resumed = load_experiment(tmp_path / "run", rounds=3)
     assert resumed.run(out=tmp_path / "run", extend=True).rounds == 3
-
-
-def test_the_command_line_says_which_rate_was_chosen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    np.savez(tmp_path / "mine.npz", x=X, y=Y)
-    dataset = ["--dataset", tmp_path / "mine.npz", "--set", "dataset.clients=4", "--set", "training.epochs=1"]
-    code, *_ = call(capsys, "run", *dataset, "--rounds", 1, "--workers", 1, "--out", tmp_path / "run")
-    assert code == 0
-    assert "chosen by 3 short rounds: it has the lowest loss" in caplog.text
 
 
 def history(*accuracies: float) -> list[Any]:

@@ -159,12 +159,6 @@ def test_without_the_option_missing_values_and_text_are_refused(tmp_path: Path, 
         fedcap.Experiment(dataset=dataset, **QUICK).load_data()
 
 
-def test_the_option_is_in_the_digest_only_if_given(tmp_path: Path) -> None:
-    numbers = {"data": Table({"dose": DOSE, "y": Y, "client": SITES})}
-    settings = fedcap.Experiment(dataset=numbers, **QUICK).settings()
-    assert "prepare" not in settings["dataset"]
-
-
 def test_arrays_without_columns_are_refused(tmp_path: Path) -> None:
     with refused("bad-value", "prepare"):
         fedcap.Experiment(dataset={"x": DOSE[:, None], "y": Y, "prepare": "auto"}).load_data()

@@ -77,20 +77,6 @@ def test_aliases_and_other_spellings_are_the_same_thing(capsys: pytest.CaptureFi
     assert "fedcap run --attack min-max" in out
 
 
-def test_what_differs_by_data_set_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = call(capsys, "list", "ditto")
-    assert "on digits: lambda_=1.0" in out
-    _, out, _ = call(capsys, "list", "digits")
-    assert "model=cnn-digits, rounds=30, training.lr=0.1" in out
-
-
-def test_a_name_of_two_kinds_is_explained_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    classes = fedcap.attacks.registry._classes, fedcap.attacks.registry._aliases
-    monkeypatch.setattr(fedcap.attacks.registry, "_classes", {**classes[0], "median": classes[0]["ipm"]})
-    monkeypatch.setattr(fedcap.attacks.registry, "_aliases", {**classes[1], "median": "median"})
-    assert [found.kind for found in explanations("median")] == ["attack", "aggregator"]
-
-
 def test_ones_own_class_is_explained_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

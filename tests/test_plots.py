@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -159,21 +158,6 @@ def test_curves_of_a_grid_are_means_over_seeds(grid: Path, drawn: Any) -> None:
     assert len(own) == 2
     ends = [max(run.result.tacc_shared or 0.0, run.result.tacc_personal) for run in own if run.result]
     assert curve(figure.axes[1], "fedavg")[-1] == pytest.approx(np.mean(ends), abs=0.01)
-
-
-def test_worst_names_the_attack(grid: Path, drawn: Any) -> None:
-    axes = drawn(build_report(grid), "worst").axes[0]
-    assert {label.get_text() for label in axes.get_xticklabels()} == {"fedavg\nipm", "fedcap\nipm"}
-
-
-def test_each_map_of_a_grid_with_several_has_a_file_of_its_own(tmp_path: Path) -> None:
-    axes = {"rounds": [1, 2]}
-    fedcap.Grid(methods=["local"], attacks=["none"], axes=axes, **TINY).run(
-        out=tmp_path / "grid", engine=Here()
-    )
-    written = plots_of(build_report(tmp_path / "grid"))["map"].draw(tmp_path / "map.svg")
-    assert len(written) == 2
-    assert all(re.fullmatch(r"map-[\w.-]+\.svg", path.name) and path.exists() for path in written)
 
 
 def test_a_round_without_mixing_weights_is_an_error(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

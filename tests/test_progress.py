@@ -52,17 +52,6 @@ def test_the_pace_counts_only_what_was_done_since_the_start(capsys: pytest.Captu
     assert capsys.readouterr().err == "fedcap: round 60, about 1 min 20 s left\n"
 
 
-def test_the_time_left_is_unknown_if_nothing_is_done_or_the_total_is_unknown(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    clock = Clock()
-    progress = Progress(clock=clock)
-    for total in (None, 15):
-        clock.now += 40
-        progress.show("training", 0 if total else 5, total)
-        assert capsys.readouterr().err == "fedcap: training\n"
-
-
 def test_a_grid_shows_its_counts_and_each_run_in_progress(capsys: pytest.CaptureFixture[str]) -> None:
     cells = Grid(methods="fedavg,fedcap", rounds=4).cells()
     clock = Clock()

@@ -83,20 +83,6 @@ def test_methods_are_in_the_order_of_their_worst_attack(grid: Path) -> None:
     assert list(table.worst) == [1, 1, 1]
 
 
-def test_without_attacks_the_most_accurate_method_is_the_first(grid: Path, tmp_path: Path) -> None:
-    (tmp_path / "cells").mkdir()
-    for path in (grid / "cells").iterdir():
-        if read(path).settings.attack.name == "none":
-            shutil.copytree(path, tmp_path / "cells" / path.name)
-    report = build_report(tmp_path)
-    table = only_table(report)
-    means = {method: cell_of(table, method, "no attack").mean or 0.0 for method in table.methods}
-    assert [*means.values()] == sorted(means.values(), reverse=True)
-    best = table.methods[0]
-    (figure,) = report.figures
-    assert (figure.value, figure.label) == (f"{means[best]:.1f} %", f"best method: {best}")
-
-
 def test_a_method_without_some_attack_is_ranked_after_the_others(grid: Path, tmp_path: Path) -> None:
     shutil.copytree(grid, tmp_path / "grid")
     best = only_table(build_report(grid)).methods[0]

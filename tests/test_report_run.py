@@ -233,28 +233,6 @@ def test_a_client_whose_sample_count_is_limited_every_round_is_not_suspected(tmp
     assert (ada.state, ada.reason, ada.not_counted) == ("active", "", 0)
 
 
-def test_the_same_fault_in_several_rounds_is_one_event(tmp_path: Path) -> None:
-    faults = {1: "late", 2: "late", 3: "wrong shape", 4: "late"}
-    rounds = [record(n, NAMES, refused={"bob": why}) for n, why in faults.items()]
-    events = run_of(build_report(write(tmp_path, rounds, NAMES))).events
-    assert [(event.reason, event.round, event.last, event.count) for event in events] == [
-        ("late", 1, 4, 3),
-        ("wrong shape", 3, 3, 1),
-    ]
-
-
-def test_each_score_has_its_limit_in_each_round(tmp_path: Path) -> None:
-    def scored(number: int, limit: float | None) -> object:
-        values = {"norm": dict.fromkeys(NAMES, 1.0), "direction": dict.fromkeys(NAMES, -0.5)}
-        return record(number, NAMES, scores=values, limits={"norm": 6.0, "direction": limit})
-
-    data = run_of(build_report(write(tmp_path, [scored(1, 0.3), scored(2, None)], NAMES)))
-    assert [(score.name, list(score.limits)) for score in data.scores] == [
-        ("norm", [6.0, 6.0]),
-        ("direction", [0.3, None]),
-    ]
-
-
 @pytest.mark.parametrize("method", ["fedcap", "fedavg"])
 def test_a_federation_shows_the_ledger_and_removals_by_the_operator(tmp_path: Path, method: str) -> None:
     made = federation(tmp_path, method)

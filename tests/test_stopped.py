@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Killed, Killer, without_times
+from helpers import Killed, Killer, call, without_times
 from sklearn.datasets import load_breast_cancer
 
 import fedcap
-from fedcap.cli import main
 from fedcap.runs import read
 
 DATA = load_breast_cancer()
@@ -82,12 +81,6 @@ def test_such_a_run_is_resumed_and_stops_again(tmp_path: Path) -> None:
     assert again.stopped == whole.stopped
 
 
-def test_a_run_that_loses_all_clients_in_its_last_round_reports_it() -> None:
-    result = fedcap.Experiment(**UNSCALED | {"rounds": 1}).run()
-    assert result.rounds == 1
-    assert result.stopped is not None
-
-
 def test_the_reason_for_stopping_covers_removals_over_several_rounds() -> None:
     method = {"name": "fedavg", "detectors": {"name": "norm", "limit": 1e-9}}
     result = fedcap.Experiment(method=method, participation=0.5, **FEW).run()
@@ -96,29 +89,22 @@ def test_the_reason_for_stopping_covers_removals_over_several_rounds() -> None:
     assert result.stopped.startswith("all 20 clients were removed by round 2 (norm: smallest ")
 
 
-def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    out, err = capsys.readouterr()
-    return int(stop.value.code or 0), out, err
-
-
 def test_the_command_prints_it_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "cancer.npz", tmp_path / "run"
     np.savez(file, x=DATA.data, y=DATA.target)
     run = ("run", "--dataset", str(file), "--rounds", "20", "--workers", "1", "--out", str(out))
     run += ("--set", "training.lr=0.01")
-    code, printed, _ = command(capsys, *run)
+    code, printed, _ = call(capsys, *run)
     assert code == 1
     assert "  stopped    all 20 clients were removed in round 1 (norm: smallest" in printed
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 1
     stopped = json.loads((out / "result.json").read_text())["stopped"]
     assert stopped in printed
-    code, printed, _ = command(capsys, *run, "--json")
+    code, printed, _ = call(capsys, *run, "--json")
     assert code == 1
     assert json.loads(printed)["stopped"] == stopped
     (out / "result.json").unlink()
-    code, printed, _ = command(capsys, "run", "--resume", str(out), "--workers", "1")
+    code, printed, _ = call(capsys, "run", "--resume", str(out), "--workers", "1")
     assert code == 1
     assert stopped in printed
 

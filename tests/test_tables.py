@@ -35,11 +35,6 @@ def test_a_table_is_a_booktabs_table() -> None:
     )
 
 
-def test_a_table_without_title_and_notes_has_neither() -> None:
-    assert r"\caption" not in Table(["a"], [["b"]]).latex()
-    assert "footnotesize" not in Table(["a"], [["b"]]).latex()
-
-
 @pytest.mark.parametrize("character", list("\\&%$#_{}~^<>[]"))
 def test_no_character_of_a_name_is_read_as_a_command(character: str) -> None:
     written = escape(f"a{character}b")
@@ -47,10 +42,6 @@ def test_no_character_of_a_name_is_read_as_a_command(character: str) -> None:
     assert written.endswith("b")
     inner = written[1:-1]
     assert re.fullmatch(r"\\[&%$#_{}]|\\text[a-z]+\{\}|\{[\[\]]\}", inner), inner
-
-
-def test_signs_of_our_tables_are_plain_latex() -> None:
-    assert escape("≤ 9.9 ± 0.1 †3 −2 … –") == r"$\leq$ 9.9 $\pm$ 0.1 \dag{}3 $-$2 \ldots{} --"
 
 
 def test_csv_keeps_commas_quotes_and_line_ends_and_leaves_none_empty(tmp_path: Path) -> None:

@@ -144,9 +144,3 @@ def test_the_command_prints_trials_and_options_to_paste(tmp_path: Path, capsys: 
     assert code == 0
     assert found["chosen"] == chosen
     assert found["score"] == max(trial["score"] for trial in found["trials"])
-
-
-def test_a_rule_that_is_tried_is_written_as_a_word(tmp_path: Path):
-    space = {"rule": ["mean", "trimmed-mean"]}
-    made = tune(**{**RUN, "method": "fedavg", "space": space, "out": tmp_path, "engine": Here()})
-    assert {line[0] for line in made.table().rows} == {"mean", "trimmed-mean(cut=half)"}
