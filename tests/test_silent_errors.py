@@ -170,3 +170,15 @@ def test_values_too_large_for_32_bits_are_refused_with_the_value() -> None:
     with refused("data-shape", "x") as error:
         fedcap.Experiment(dataset=(np.where(X > 2.5, 1e99, X.astype(float)), Y)).load_data()
     assert "a value of 1e+99, too large for 32-bit numbers" in str(error.value)
+
+
+def test_fractions_as_labels_are_refused_with_a_value() -> None:
+    with refused("bad-value", "y") as error:
+        fedcap.Experiment(dataset=(X, np.arange(120) % 30 + 0.25)).load_data()
+    assert "y must be whole numbers or text, and it has 0.25: fedcap predicts classes" in str(error.value)
+
+
+def test_an_option_for_own_data_on_another_data_set_is_named() -> None:
+    with refused("unknown-option", "standardise") as error:
+        fedcap.Experiment(dataset={"name": "digits", "standardise": True})
+    assert "no option 'standardise', which is for your own data" in str(error.value)

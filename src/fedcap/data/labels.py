@@ -154,9 +154,14 @@ def _plain(what: str, name: str, values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "O":
         values = _from_objects(what, name, values.tolist())
     if values.dtype.kind == "f":
-        if not np.isfinite(values).all() or not np.array_equal(values, np.round(values)):
+        odd = values[~np.isfinite(values) | (values != np.round(values))]
+        if len(odd):
+            advice = (
+                ": fedcap predicts classes, not amounts; group the values into classes, or name the column"
+                " of the classes (dataset.label)"
+            ) * (name == "y")
             raise InputError(
-                f"{what}: {name} must be whole numbers or text, and it has fractions",
+                f"{what}: {name} must be whole numbers or text, and it has {odd[0]:g}{advice}",
                 code="bad-value",
                 field=name,
             )

@@ -142,9 +142,9 @@ def _unscaled(federated: FederatedData) -> str | None:
     if float(value) <= _LARGE:
         return None
     is_named = len(federated.features) == largest.numel()
-    name = f"feature {federated.features[int(place)]!r}" if is_named else "the inputs"
+    name = f"feature {federated.features[int(place)]!r} has" if is_named else "the inputs have"
     return (
-        f"{name} has values up to {float(value):.4g}, too large for most networks to learn from: scale the"
+        f"{name} values up to {float(value):.4g}, too large for most networks to learn from: scale the"
         " inputs, or let fedcap do it with dataset.standardise=true"
     )
 

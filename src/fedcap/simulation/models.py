@@ -270,7 +270,7 @@ class TrainedModels:
         name = str(client)
         if client is not None and name in self.clients:
             return name
-        near = nearest(name, self.clients)
+        near = nearest("" if client is None else name, self.clients)
         if len(self.clients) > MANY:
             hint = near.partition("(known: ")[0] if "(known: " in near else ""
             near = f"{hint}there are {len(self.clients)}, from {self.clients[0]!r} to {self.clients[-1]!r}"

@@ -309,7 +309,20 @@ class Setup(BaseModel):
     @cached_property
     def source(self) -> data.Source:
         """The data set, not loaded yet."""
-        return data.make(self.dataset.name, **self.dataset.options)
+        name = self.dataset.name
+        try:
+            return data.make(name, **self.dataset.options)
+        except InputError as error:
+            option = error.field
+            is_own = "standardise" in data.registry.options(name)
+            if is_own or error.code != "unknown-option" or option not in data.registry.options("csv"):
+                raise
+            raise InputError(
+                f"data set {name!r} has no option {option!r}, which is for your own data: a file, a folder or"
+                " arrays",
+                code="unknown-option",
+                field=option,
+            ) from None
 
     @cached_property
     def partition(self) -> partitions.Partition:
