@@ -44,6 +44,7 @@ from fedcap.report.model import (
     ScoreCurves,
     Spread,
 )
+from fedcap.report.panel import NO_ATTACK, attack_title
 
 WIDTH, HEIGHT = 5.2, 3.4
 """Inches of a figure, or of a part of one."""
@@ -52,7 +53,6 @@ WIDE_RANGE = 20
 MAX_NAMES = 40
 """How many clients' names fit along an axis."""
 MAX_NAME = 20
-NO_ATTACK = "no attack"
 
 Curve = tuple[Sequence[int], np.ndarray]
 Draw = Callable[[Path], list[Path]]
@@ -328,11 +328,12 @@ def _marks(cell: GridCell | None) -> str:
 
 def _worst(table: GridTable, path: Path) -> list[Path]:
     """Draw each method without attack, and under the attack with its lowest mean."""
-    without = [row[0] if table.attacks[0] == NO_ATTACK else None for row in table.cells]
+    calm = attack_title(NO_ATTACK)
+    without = [row[0] if table.attacks[0] == calm else None for row in table.cells]
     worst = [None if at is None else row[at] for row, at in zip(table.cells, table.worst, strict=True)]
     names = ["" if at is None else table.attacks[at] for at in table.worst]
     labels = [f"{method}\n{name}" for method, name in zip(table.methods, names, strict=True)]
-    drawn = {NO_ATTACK: without, "worst attack": worst}
+    drawn = {calm: without, "worst attack": worst}
     series = {name: means for name, cells in drawn.items() if any(means := list(map(_mean, cells)))}
     marks = {name: list(map(_marks, cells)) for name, cells in drawn.items()}
     return charts.draw_bars(labels, series, path, title=table.title, marks=marks)
