@@ -68,7 +68,9 @@ def pages() -> dict[str, str]:
 
 @cache
 def panel(name: str) -> Panel:
-    """Return the runs of a file in results/, all on one data set."""
+    """Return the runs of a file in results/, all on one data set; of `headline`, those of all its seeds."""
+    if name == "headline":
+        return make_panels(without_repeats(read_grids(RESULTS).matrix)[0])[0]
     (found,) = make_panels(read_outcomes(RESULTS / f"{name}.jsonl.gz"))
     return found
 
