@@ -140,3 +140,15 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
         main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return int(stop.value.code or 0), captured.out, captured.err
+
+
+class CountingName(str):
+    """A name that counts how often it is compared with another one."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountingName.compared += 1
+        return str.__eq__(self, other)

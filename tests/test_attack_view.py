@@ -6,12 +6,16 @@ import attack_tools
 import numpy as np
 import pytest
 import torch
-from helpers import refused, without_times
+from helpers import CountingName, refused, without_times
 from torch import Tensor
 
 import fedcap
+from fedcap import methods
 from fedcap.attacks import View
-from fedcap.simulation import Simulation, make_pool
+from fedcap.server.server import Server
+from fedcap.server.uploads import Upload
+from fedcap.simulation import Simulation, adversary, make_pool
+from fedcap.training import Layout
 
 QUICK = {"rounds": 3, "participation": 0.6, "training": {"lr": 0.05, "epochs": 1}, "workers": 1}
 
@@ -135,3 +139,17 @@ def test_every_attack_may_claim_samples_it_does_not_have() -> None:
         assert fedcap.attacks.make(name, claim=7).claim == 7
     with refused("bad-value"):
         fedcap.attacks.make("ipm", claim=0)
+
+
+def test_the_time_of_a_preview_is_proportional_to_the_number_of_clients() -> None:
+    layout = Layout.of(torch.nn.Linear(1, 1))
+    names = [f"client {k}" for k in range(1000)]
+    server = Server(methods.make("fedavg"), torch.zeros(2), layout, clients=names)
+    server.begin(names)
+    updates = torch.ones(1000, 2)
+    uploads = [Upload(name, 1, row, 5) for name, row in zip(names, updates, strict=True)]
+    CountingName.compared = 0
+    found = adversary._preview(server, [CountingName(name) for name in names], uploads, None, updates)
+    assert found.served.all()
+    torch.testing.assert_close(found.models, updates)
+    assert CountingName.compared < 5000

@@ -25,7 +25,7 @@ from training_tools import (
 )
 
 from fedcap.methods import make
-from fedcap.training import SGD, LocalData, Task, TaskRunner
+from fedcap.training import SGD, LocalData, Network, Task, TaskRunner
 
 pytestmark = pytest.mark.usefixtures("seeded_modules")
 
@@ -63,6 +63,19 @@ def test_a_hardened_client_does_not_keep_what_training_made_worse():
     )
     assert torch.equal(wild.state["personal"], start)
     assert not torch.equal(calm.state["personal"], start)
+
+
+def test_a_hardened_client_that_never_had_a_finite_loss_has_a_finite_state():
+    """The loss of a model with huge biases overflows; its gradient, and so the update, does not."""
+    method, network = make("fedcap", preset="hardened"), Network(perceptron())
+    own = {name: tensor.clone() for name, tensor in method.client_init(network).items()}
+    received = network.weights.clone()
+    network.layout.slots[-1].of(received).copy_(torch.tensor([3e38, -3e38, 3e38]))
+    client = client_of(perceptron, samples_of(25), SGD(lr=0.01, epochs=1, batch_size=10))
+    outcome = method.train(client, received[None], own)
+    assert outcome.update.isfinite().all()
+    assert all(tensor.isfinite().all() for tensor in outcome.state.values())
+    assert torch.equal(outcome.state["least"], own["least"])
 
 
 def test_both_of_the_pair_see_the_same_mini_batches():

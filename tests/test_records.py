@@ -8,7 +8,7 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-from helpers import refused, round_record
+from helpers import CountingName, refused, round_record
 
 from fedcap.runs import (
     Accuracy,
@@ -187,18 +187,6 @@ def test_provenance_comes_back_as_it_was() -> None:
     assert longer.of("e60") == longer
     assert longer.of("5e") == facts
     assert longer.of("other") is None
-
-
-class CountingName(str):
-    """A name that counts how often it is compared with another one."""
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        CountingName.compared += 1
-        return str.__eq__(self, other)
 
 
 def test_the_time_for_the_results_of_clients_is_proportional_to_their_number() -> None:
