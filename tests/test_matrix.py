@@ -25,6 +25,15 @@ def rows() -> torch.Tensor:
     return torch.randn(7, WIDE, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.parametrize("flags", ["0110101", "1111111", "0000000", "1000000", "0000001"])
+def test_rows_move_up_within_their_matrix(rows: torch.Tensor, flags: str):
+    mask = torch.tensor([flag == "1" for flag in flags])
+    expected = rows[mask].clone()
+    found = matrix.move_up(rows, mask)
+    assert torch.equal(found, expected)
+    assert found.data_ptr() == rows.data_ptr()
+
+
 def test_products_of_rows_are_those_in_double_precision(rows: torch.Tensor):
     exact = rows.double().numpy()
     np.testing.assert_allclose(matrix.gram(rows).numpy(), exact @ exact.T, rtol=1e-12, atol=1e-9)

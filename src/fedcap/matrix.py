@@ -160,6 +160,15 @@ def finite_rows(matrix: Tensor) -> Tensor:
     return finite
 
 
+def move_up(matrix: Tensor, mask: Tensor) -> Tensor:
+    """Move the rows for which the mask holds to the top of the matrix, and return them."""
+    rows = mask.nonzero().flatten().tolist()
+    for place, row in enumerate(rows):
+        if place != row:
+            matrix[place] = matrix[row]
+    return matrix[: len(rows)]
+
+
 # Sums and means of rows
 
 

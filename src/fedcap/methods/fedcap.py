@@ -35,7 +35,7 @@ from torch import Tensor
 
 from fedcap import detection
 from fedcap.detection import Batch, RoundView, Verdict
-from fedcap.matrix import Rows, cosines, to_bfloat16
+from fedcap.matrix import Rows, cosines, move_up, to_bfloat16
 from fedcap.methods import equations, hardened
 from fedcap.methods.base import Choice, Inspection, Method, Sent, registry
 from fedcap.methods.ditto import train_pair
@@ -87,14 +87,17 @@ class FedCAPState:
         """The calibrated updates of the pool, N×D."""
         return Rows(self.models, None if self.models.dtype == torch.bfloat16 else self.model)
 
-    def only(self, mask: Tensor) -> FedCAPState:
-        """Return the state with only those clients in the pool that the mask, N flags, selects."""
+    def only(self, mask: Tensor, overwrite: bool = False) -> FedCAPState:
+        """Return the state with only those clients in the pool that the mask, N flags, selects.
+
+        With `overwrite`, no other matrix is made: the models are moved to the top of theirs.
+        """
         if bool(mask.all()):
             return self
         return replace(
             self,
             ids=self.ids[mask],
-            models=self.models[mask],
+            models=move_up(self.models, mask) if overwrite else self.models[mask],
             updates=self.updates[mask] if len(self.updates) else self.updates,
             samples=self.samples[mask],
             norms=self.norms[mask],
@@ -291,7 +294,7 @@ class FedCAP(Method[FedCAPState]):
             gains=hardened.gains(measured) if self.hardened else state.gains[:0, :0],
             likeness=view.cosines if self.hardened and self.similarity == "all" else state.likeness[:0, :0],
         )
-        return pool.only(pooled)
+        return pool.only(pooled, overwrite=True)  # no other state has these models
 
     def forget(self, state: FedCAPState, ids: Tensor) -> FedCAPState:
         """Take these clients out of the pool; if the pool is then empty, its global model stays."""
