@@ -37,7 +37,7 @@ from fedcap.detection import (
     make_defence,
     policies,
 )
-from fedcap.matrix import Rows
+from fedcap.matrix import Rows, move_up
 from fedcap.registry import Registry
 from fedcap.state import Tensors
 from fedcap.training import ClientUpdate, Layout, LocalClient, Network
@@ -78,7 +78,7 @@ class Sent:
     feedback: int = 0
     """The number of values that each client sends in addition to its update."""
     is_fresh: bool = False
-    """Whether each participant has a model made for it alone, which `take_models` need not copy."""
+    """Whether model n was made for participant n alone: then `take_models` need not copy it."""
     rejected: Mapping[str, str] = field(default_factory=dict)
     """The clients, by name, that receive no model, and why. The server fills it in."""
 
@@ -103,14 +103,13 @@ class Sent:
     def take_models(self, ids: Tensor) -> Tensor:
         """Return the model that each of these participants received, N×D, for the caller to write to.
 
-        If `ids` are all participants and their models are fresh, the models themselves are returned and this
-        object no longer has them. Otherwise they are copied.
+        Fresh models are not copied but moved together, and this object no longer has them.
         """
-        first = self.index[torch.searchsorted(self.ids, ids), 0]
-        if self.is_fresh and len(first) == len(self.models):
-            taken, self.models = self.models, self.models[:0]
-            return taken
-        return self.models[first.to(self.models.device)]
+        first = self.index[torch.searchsorted(self.ids, ids), 0].to(self.models.device)
+        if not self.is_fresh:
+            return self.models[first]
+        models, self.models = self.models, self.models[:0]
+        return move_up(models, torch.isin(torch.arange(len(models), device=first.device), first))
 
 
 @dataclass(frozen=True)
