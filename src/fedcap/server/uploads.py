@@ -97,10 +97,10 @@ def validate(
     samples = torch.tensor(list(claims.values()), dtype=torch.float64)
     limit = _largest_believed(samples, assumed_malicious) if count else 0.0
     batch = Batch(
-        torch.tensor([rows[client] for client in claims], dtype=torch.long),
-        updates[:count],
-        samples.clamp_max(limit),
-        assumed_malicious,
+        ids=torch.tensor([rows[client] for client in claims], dtype=torch.long),
+        updates=updates[:count],
+        samples=samples.clamp_max(limit),
+        assumed_malicious=assumed_malicious,
         feedback=values[:count].to(device) if feedback and count else None,
         round=number,
     )

@@ -103,14 +103,14 @@ class Adversary:
         view = View(
             updates,
             malicious,
-            derive(self._seed, "attack request" if request else "attack", server.round),
-            server.round,
-            request,
-            tuple(clients),
-            dict(self._memory),
-            received,
-            lambda: _server_view(server),
-            None if uploads is None else preview,
+            generator=derive(self._seed, "attack request" if request else "attack", server.round),
+            round=server.round,
+            request=request,
+            clients=tuple(clients),
+            memory=dict(self._memory),
+            read_received=received,
+            read_server=lambda: _server_view(server),
+            run_preview=None if uploads is None else preview,
         )
         self.attack.apply(view)
         # Copies, because the memory may hold views of the updates, which the next round overwrites.
@@ -160,10 +160,10 @@ def _server_view(server: Server) -> ServerView:
     """Copy what the server holds, so that no attack can write into it."""
     held = server.inspect()
     return ServerView(
-        None if held.global_model is None else held.global_model.clone(),
-        () if held.ids is None else tuple(server.clients.names(held.ids)),
-        None if held.models is None else held.models.clone(),
-        server.limits,
+        reference=None if held.global_model is None else held.global_model.clone(),
+        clients=() if held.ids is None else tuple(server.clients.names(held.ids)),
+        models=None if held.models is None else held.models.clone(),
+        limits=server.limits,
     )
 
 
@@ -178,4 +178,5 @@ def _preview(
     served = torch.tensor([client in names for client in clients])
     all_models = models.new_zeros(len(clients), models.shape[1])
     all_models[served] = models  # both are in the order of the client index
-    return Preview(torch.tensor([client in out for client in clients]), all_models, served)
+    accused = torch.tensor([client in out for client in clients])
+    return Preview(accused, all_models, served)

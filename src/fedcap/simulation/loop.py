@@ -110,8 +110,11 @@ class Clients:
         """
         received = dict(zip(clients, sent.index.tolist(), strict=True))
         tasks = [
-            replace(
-                self._task("train", client, number, received[client]),
+            self._task(
+                "train",
+                client,
+                number,
+                received[client],
                 evaluate=client in tested,
                 count_classes=count,
             )
@@ -141,8 +144,11 @@ class Clients:
         """
         received = dict(zip(served, sent.index.tolist(), strict=True))
         tasks = [
-            replace(
-                self._task("evaluate", client, number, received.get(client, ())),
+            self._task(
+                "evaluate",
+                client,
+                number,
+                received.get(client, ()),
                 evaluate=True,
                 has_personal=not self._runner.method.shares or client in self.store,
                 count_classes=count,
@@ -151,8 +157,9 @@ class Clients:
         ]
         return self._run(tasks, sent.models, clients)[1]
 
-    def _task(self, kind: Any, client: str, number: int, received: Sequence[int]) -> Task:
-        return Task(kind, client, number, tuple(received), self._index.row(client))
+    def _task(self, kind: Any, client: str, number: int, received: Sequence[int], **tests: bool) -> Task:
+        """Return a task for a client that receives these models; `tests` are the task's flags."""
+        return Task(kind, client, number, tuple(received), self._index.row(client), **tests)
 
     def _run(
         self, tasks: Sequence[Task], sent: Tensor, clients: Sequence[str]
