@@ -61,7 +61,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (there / "my_module.py").write_text(
         "from torch import nn\n\n\ndef my_network():\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(784, 62))\n\n\ndef Net():\n"
-        "    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))\n\n\n"
+        "def TextNet():\n    return nn.Sequential(nn.Embedding(50, 8), nn.Flatten(), nn.Linear(40, 2))\n"
     )
     measured = draw.standard_normal((160, 4)) * (1, 10, 100, 1000)
     hospitals = ("oslo", "bergen", "tromsø", "bodø")
@@ -74,6 +75,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (there / "patients.csv").write_text(
         "\n".join(["patient,age,pulse,iron,steps,diagnosis,hospital", *rows]) + "\n"
     )
+    tokens = draw.integers(0, 50, (160, 5))
+    np.savez(there / "tokens.npz", x=tokens, y=(tokens[:, 0] > 24).astype(int))
+    wards = [
+        f"{ward},{value},{'ill' if value > 0 else 'well'}"
+        for ward, value in zip(
+            ("surgery", "children", "emergency", "other") * 40, measured[:, 0], strict=True
+        )
+    ]
+    (there / "wards.csv").write_text("\n".join(["ward,pulse,diagnosis", *wards]) + "\n")
     np.savez(there / "new.npz", x=measured[:7].astype(np.float32))
     (there / "new.csv").write_text(
         "\n".join(

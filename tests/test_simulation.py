@@ -203,7 +203,10 @@ def test_every_attack_on_updates_is_measured(attack: str) -> None:
     for record in small(attack=attack, method="fedavg", rounds=2).run().history:
         assert record.attack is not None
         assert record.attack.length is not None
-        assert record.attack.length > 0
+        assert record.attack.length > 0 or (attack, record.round) == (
+            "poisoned-fl",
+            1,
+        )  # it sends zeros first
     if attack == "ipm":
         assert record.attack.cosine == pytest.approx(-1, abs=1e-4)
 
