@@ -169,6 +169,7 @@ def test_a_run_whose_states_are_moved_to_a_file_when_it_resumes_has_the_same_bit
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
+        patch.setattr(states, "IN_MEMORY", 16 << 20)
         patch.setattr(os, "fsync", Disk(10).flush)
         with pytest.raises(Killed):
             fedcap.Experiment(**SMALL).run(out=tmp_path / "run")
