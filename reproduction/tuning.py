@@ -72,7 +72,7 @@ class Choice:
 
 
 def choose(dataset: str, name: str, seeds: Sequence[int], out: Path, engine: Engine) -> Choice:
-    """Play the trials of a method on a data set, and return the choice: among equals, the default."""
+    """Play the trials of a method on a data set; of equal ones the default wins, then the smallest."""
     method, rule, space = SPACES[name]
     given = {"name": method, **({"rule": rule} if rule else {})}
     usual = Experiment(dataset=dataset, method=given).settings()["method"]
@@ -88,15 +88,16 @@ def choose(dataset: str, name: str, seeds: Sequence[int], out: Path, engine: Eng
         return {name: options[name] for name in tried}
 
     tried = tuned.best.options.keys()
-    best = [trial for trial in tuned.trials if trial.score == tuned.best.score and not trial.problem]
-    is_default = any(brief(trial.options) == brief(usual) for trial in best)
+    equal = [trial for trial in tuned.trials if trial.score == tuned.best.score and not trial.problem]
+    best = [brief(trial.options) for trial in equal]
+    chosen = brief(usual) if brief(usual) in best else min(best, key=lambda options: [*options.values()])
     return Choice(
         dataset,
         name,
         ROUNDS,
         list(tuned.seeds),
         HOLDOUT,
-        brief(usual if is_default else tuned.best.options),
+        chosen,
         brief(usual),
         [{"options": brief(trial.options), "scores": list(trial.scores)} for trial in tuned.trials],
     )
