@@ -270,9 +270,8 @@ def cosines(left: Rows, right: Rows, columns: slice | None = None) -> Tensor:
     squares_left = matrix.new_zeros(len(left), dtype=torch.float64)
     squares_right = matrix.new_zeros(len(right), dtype=torch.float64)
     width = min(BLOCK, matrix.shape[1])
-    buffer = matrix.new_empty(
-        len(right), width, dtype=right.dtype
-    )  # allocating one for each block would take longer
+    # One buffer for all blocks: allocating one for each would take longer.
+    buffer = matrix.new_empty(len(right), width, dtype=right.dtype)
     for block in column_blocks(columns or matrix.shape[1], BLOCK):
         b = right.block(block, buffer)
         squares_right += torch.linalg.vector_norm(b, dim=1).double().square()
